@@ -1,0 +1,107 @@
+//! What the guest is told at boot: the files of a cloud-init image.
+//!
+//! [`CloudInitSpec`] is what resolution found out; [`CloudInitSpec::build`]
+//! turns it into the documents of a NoCloud or ConfigDrive image. Nothing here
+//! can fail: what could be wrong with user input was refused in validation.
+//!
+//! ```text
+//!   user's data (Source, then inline over it)   mounts, links, files, env
+//!                 \                                /
+//!                  merge: the user's lists first, ours after
+//!                              |
+//!     meta-data       user-data        network-config
+//! ```
+
+/// The two layouts that guests look for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ImageType {
+    /// Volume label `cidata`; files `meta-data`, `user-data`, `network-config`.
+    #[default]
+    NoCloud,
+    /// Volume label `config-2`; files under `openstack/latest/`.
+    ConfigDrive,
+}
+
+use crate::guest::{GuestDevice, GuestPath};
+use crate::text::{Content, Data, Text};
+
+/// Everything that goes into a VM's cloud-init image.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CloudInitSpec {
+    /// The layout.
+    pub image_type: ImageType,
+    /// cloud-init runs its per-instance modules once per value of this.
+    pub instance_id: String,
+    /// The guest's host name.
+    pub hostname: String,
+    /// SSH public keys, in order.
+    pub ssh_keys: Vec<String>,
+    /// The user's meta-data entries; they win over generated ones.
+    pub meta_data: Vec<(String, Data)>,
+    /// The user's own user-data.
+    pub user_data: UserDataSpec,
+    /// Disks to mount.
+    pub mounts: Vec<Mount>,
+    /// Links to raw disks that the pod asked for by `devicePath`.
+    pub links: Vec<DeviceLink>,
+    /// Files to write.
+    pub files: Vec<GuestFile>,
+    /// The container's environment.
+    pub environment: Vec<(String, Text)>,
+    /// How the guest reaches the network; absent leaves it to the guest.
+    pub network: Option<NetworkSpec>,
+}
+
+/// The user's own user-data.
+#[derive(Debug, Clone, PartialEq)]
+pub enum UserDataSpec {
+    /// A `#cloud-config` mapping (possibly empty), already merged from the
+    /// user's sources. Our own parts are merged into it.
+    Config(Vec<(String, Data)>),
+    /// A script that replaces user-data as a whole. [`MOUNT_SCRIPT_TOKEN`]
+    /// in it gives way to the scripts that link and mount the disks.
+    Script(Text),
+}
+
+/// Where the mount script goes in a user's script.
+pub const MOUNT_SCRIPT_TOKEN: &str = "@virtlet-mount-script@";
+
+/// One mount of a disk in the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// The disk.
+    pub device: GuestDevice,
+    /// 0 is the whole disk, n its n-th partition.
+    pub part: u32,
+    /// Where.
+    pub path: GuestPath,
+    /// Mounted read-only.
+    pub read_only: bool,
+}
+
+/// A link in the guest from a path of the user's choice to a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceLink {
+    /// The disk.
+    pub device: GuestDevice,
+    /// The `devicePath` of the pod.
+    pub path: GuestPath,
+}
+
+/// A file for the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestFile {
+    /// Where.
+    pub path: GuestPath,
+    /// Permission bits.
+    pub mode: u32,
+    /// Its bytes.
+    pub content: Content,
+}
+
+/// The guest's one network interface, configured by DHCP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkSpec {
+    /// Its hardware address, `52:54:00:…`.
+    pub mac: String,
+}

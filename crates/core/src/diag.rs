@@ -1,0 +1,364 @@
+//! What is wrong with the input, told so that its author can mend it: where it
+//! stands, what was found, what is allowed, and what was probably meant.
+//!
+//! Problems are collected, never thrown: one run reports all of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+/// A line and a column, both counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pos {
+    /// Line.
+    pub line: u32,
+    /// Column.
+    pub column: u32,
+}
+
+/// The way from the root of a document to a field, shared between neighbours.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct FieldPath(Option<Arc<PathNode>>);
+
+#[derive(PartialEq, Eq)]
+struct PathNode {
+    parent: FieldPath,
+    segment: Segment,
+}
+
+#[derive(PartialEq, Eq)]
+enum Segment {
+    Key(Box<str>),
+    Index(usize),
+}
+
+impl FieldPath {
+    /// The path of the entry `key` below this one.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        self.below(Segment::Key(key.into()))
+    }
+
+    /// The path of the n-th item below this one.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.below(Segment::Index(index))
+    }
+
+    fn below(&self, segment: Segment) -> Self {
+        Self(Some(Arc::new(PathNode {
+            parent: self.clone(),
+            segment,
+        })))
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(node) = &self.0 else { return Ok(()) };
+        write!(f, "{}", node.parent)?;
+        match &node.segment {
+            Segment::Index(index) => write!(f, "[{index}]"),
+            // A key with dots or slashes would read as several.
+            Segment::Key(key) if key.contains(['.', '/', '[', ']']) => write!(f, "[{key}]"),
+            Segment::Key(key) if node.parent.0.is_none() => f.write_str(key),
+            Segment::Key(key) => write!(f, ".{key}"),
+        }
+    }
+}
+
+impl fmt::Debug for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Where something stands in the input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file's name as the user gave it, or `<stdin>`.
+    pub file: Arc<str>,
+    /// Line and column.
+    pub pos: Pos,
+    /// The field.
+    pub path: FieldPath,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.pos.line, self.pos.column)
+    }
+}
+
+/// How grave a diagnostic is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The input is refused.
+    Error,
+    /// The input is accepted; its author may want to know something.
+    Notice,
+}
+
+/// One thing to tell the author of the input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How grave.
+    pub severity: Severity,
+    /// Where; absent if it concerns no particular place.
+    pub place: Option<Place>,
+    /// What is wrong, in one sentence without a full stop. It never holds a
+    /// secret's value.
+    pub message: String,
+    /// What was found there.
+    pub found: Option<String>,
+    /// What is allowed there.
+    pub allowed: Option<String>,
+    /// What was probably meant, or what to do.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// A refusal at a place.
+    pub fn error(place: &Place, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            place: Some(place.clone()),
+            message: message.into(),
+            found: None,
+            allowed: None,
+            help: None,
+        }
+    }
+
+    /// Something to know about a place.
+    pub fn notice(place: &Place, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Notice,
+            ..Self::error(place, message)
+        }
+    }
+
+    /// Adds what was found.
+    #[must_use]
+    pub fn found(mut self, found: impl fmt::Display) -> Self {
+        self.found = Some(shortened(&found.to_string()));
+        self
+    }
+
+    /// Adds what is allowed.
+    #[must_use]
+    pub fn allowed(mut self, allowed: impl Into<String>) -> Self {
+        self.allowed = Some(allowed.into());
+        self
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds "did you mean" if one of `known` is near what was written.
+    #[must_use]
+    pub fn did_you_mean<'k>(
+        mut self,
+        written: &str,
+        known: impl IntoIterator<Item = &'k str>,
+    ) -> Self {
+        if let Some(near) = nearest(written, known) {
+            self.help = Some(format!("did you mean {near:?}?"));
+        }
+        self
+    }
+}
+
+/// Long values would bury the message; control characters could rewrite the
+/// terminal.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 120;
+    let mut out: String = text.chars().take(MOST).flat_map(printable).collect();
+    if text.chars().nth(MOST).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+fn printable(c: char) -> impl Iterator<Item = char> {
+    let escaped = c.is_control().then(|| c.escape_default());
+    let plain = (!c.is_control()).then_some(c);
+    escaped.into_iter().flatten().chain(plain)
+}
+
+/// The known word nearest to a written one, if it is near enough to be meant.
+#[must_use]
+pub fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let folded = written.to_ascii_lowercase();
+    let allowance = (folded.chars().count() / 3).clamp(1, 3);
+    known
+        .into_iter()
+        .map(|word| (strsim::osa_distance(&folded, &word.to_ascii_lowercase()), word))
+        .filter(|(distance, word)| *distance <= allowance && *word != written)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, word)| word)
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+            let path = place.path.to_string();
+            if !path.is_empty() {
+                write!(f, "{path}: ")?;
+            }
+        }
+        f.write_str(&self.message)?;
+        for (label, text) in [
+            ("found", &self.found),
+            ("allowed", &self.allowed),
+            ("help", &self.help),
+        ] {
+            if let Some(text) = text {
+                write!(f, "\n  {label}: {text}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Diagnostic {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Flat<'d> {
+            severity: Severity,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            file: Option<&'d str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            line: Option<u32>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            column: Option<u32>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            field: Option<String>,
+            message: &'d str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            found: Option<&'d str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            allowed: Option<&'d str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            help: Option<&'d str>,
+        }
+        let place = self.place.as_ref();
+        Flat {
+            severity: self.severity,
+            file: place.map(|place| &*place.file),
+            line: place.map(|place| place.pos.line),
+            column: place.map(|place| place.pos.column),
+            field: place.map(|place| place.path.to_string()),
+            message: &self.message,
+            found: self.found.as_deref(),
+            allowed: self.allowed.as_deref(),
+            help: self.help.as_deref(),
+        }
+        .serialize(serializer)
+    }
+}
+
+/// Collects diagnostics.
+#[derive(Debug, Default)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    errors: usize,
+}
+
+/// Nobody reads more than this, and hostile input could make millions. The
+/// rest is only counted.
+const MOST_KEPT: usize = 500;
+
+impl Diagnostics {
+    /// Adds one. The same one twice (two disks that share a broken claim) is
+    /// told once.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        if self.list.contains(&diagnostic) {
+            return;
+        }
+        if diagnostic.severity == Severity::Error {
+            self.errors += 1;
+        }
+        if self.list.len() < MOST_KEPT {
+            self.list.push(diagnostic);
+        }
+    }
+
+    /// How many refusals there are.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// All of them, in the order of the input.
+    #[must_use]
+    pub fn into_sorted(mut self) -> Vec<Diagnostic> {
+        self.list.sort_by_key(|d| {
+            d.place
+                .as_ref()
+                .map(|place| (place.file.clone(), place.pos))
+        });
+        self.list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place {
+            file: "pod.yaml".into(),
+            pos: Pos { line: 3, column: 7 },
+            path: FieldPath::default()
+                .key("metadata")
+                .key("annotations")
+                .key("kubernetes.io/x"),
+        }
+    }
+
+    #[test]
+    fn a_diagnostic_names_place_field_and_remedy() {
+        let text = Diagnostic::error(&place(), "not a disk driver")
+            .found("\"viritio\"")
+            .allowed("scsi, virtio")
+            .did_you_mean("viritio", ["scsi", "virtio"])
+            .to_string();
+        assert_eq!(
+            text,
+            "pod.yaml:3:7: metadata.annotations[kubernetes.io/x]: not a disk driver\n  \
+             found: \"viritio\"\n  allowed: scsi, virtio\n  help: did you mean \"virtio\"?"
+        );
+    }
+
+    #[test]
+    fn what_was_found_is_shortened_and_cannot_write_to_the_terminal() {
+        let d = Diagnostic::error(&place(), "x").found(format!("\u{1b}[2J{}", "y".repeat(500)));
+        let found = d.found.unwrap();
+        assert!(found.starts_with("\\u{1b}[2J") && found.ends_with('…'));
+        assert!(found.chars().count() < 140);
+    }
+
+    #[test]
+    fn far_words_are_not_suggested() {
+        assert_eq!(nearest("capacty", ["capacity", "path"]), Some("capacity"));
+        assert_eq!(nearest("zzz", ["capacity", "path"]), None);
+        assert_eq!(nearest("Type", ["type"]), Some("type"));
+    }
+
+    #[test]
+    fn the_same_problem_is_told_once() {
+        let mut all = Diagnostics::default();
+        all.push(Diagnostic::error(&place(), "x"));
+        all.push(Diagnostic::error(&place(), "x"));
+        assert_eq!(all.errors(), 1);
+        assert_eq!(all.into_sorted().len(), 1);
+    }
+}

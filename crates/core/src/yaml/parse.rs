@@ -1,0 +1,372 @@
+//! From text to trees, one document at a time, within limits.
+//!
+//! Anchors and aliases work as kubectl's reader has them, but an alias counts
+//! as all the nodes it stands for: a small file cannot become a huge tree.
+
+use std::collections::{HashMap, HashSet};
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput, Tag};
+
+use super::scalar::resolve;
+use super::{Entry, Node, Value};
+use crate::diag::Pos;
+
+/// What a document may cost.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Nesting; deeper than any Kubernetes object.
+    pub depth: usize,
+    /// Nodes of one document, aliases expanded.
+    pub nodes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            depth: 100,
+            nodes: 1_000_000,
+        }
+    }
+}
+
+/// Something wrong with the text as YAML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseError {
+    /// Where.
+    pub pos: Pos,
+    /// What, in one sentence.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<&'static str>,
+}
+
+/// The documents of a YAML text, in order, each with what is wrong in it.
+/// A document without errors is complete; after a syntax error nothing more
+/// comes. Empty documents are passed over.
+pub fn documents(text: &str, limits: Limits) -> impl Iterator<Item = Result<Node, Vec<ParseError>>> {
+    Documents {
+        parser: Parser::new_from_str(text),
+        limits,
+        finished: false,
+    }
+}
+
+struct Documents<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    limits: Limits,
+    finished: bool,
+}
+
+impl Iterator for Documents<'_> {
+    type Item = Result<Node, Vec<ParseError>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.finished {
+            let mut builder = Builder::new(self.limits);
+            match self.read_document(&mut builder) {
+                Err(fatal) => {
+                    self.finished = true;
+                    builder.errors.push(fatal);
+                    return Some(Err(builder.errors));
+                }
+                Ok(()) if !builder.errors.is_empty() => return Some(Err(builder.errors)),
+                Ok(()) => {}
+            }
+            match builder.root {
+                None | Some(Node { value: Value::Null, .. }) => {}
+                Some(root) => return Some(Ok(root)),
+            }
+        }
+        None
+    }
+}
+
+impl Documents<'_> {
+    fn read_document(&mut self, builder: &mut Builder) -> Result<(), ParseError> {
+        loop {
+            let Some(event) = self.parser.next_event() else {
+                self.finished = true;
+                return Ok(());
+            };
+            let (event, span) = event.map_err(|error| syntax_error(&error))?;
+            match event {
+                Event::StreamEnd => {
+                    self.finished = true;
+                    return Ok(());
+                }
+                Event::DocumentEnd => return Ok(()),
+                event => builder.take(event, position(&span.start))?,
+            }
+        }
+    }
+}
+
+fn position(marker: &Marker) -> Pos {
+    let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Pos {
+        line: small(marker.line()),
+        column: small(marker.col() + 1),
+    }
+}
+
+fn syntax_error(error: &ScanError) -> ParseError {
+    let info = match error.info() {
+        "recursion limit exceeded" => "nested deeper than any manifest",
+        info => info,
+    };
+    let help = if info.contains("tabs disallowed") {
+        Some("indent with spaces: YAML does not allow tabs there")
+    } else if info.contains("mapping values are not allowed") {
+        Some("quote the value if it has a colon followed by a blank")
+    } else if info.contains("unknown anchor") {
+        Some("an alias (*name) needs an anchor (&name) earlier in the same document")
+    } else {
+        None
+    };
+    ParseError {
+        pos: position(error.marker()),
+        message: format!("not valid YAML: {info}"),
+        help,
+    }
+}
+
+/// Builds one document from events.
+struct Builder {
+    limits: Limits,
+    open: Vec<Open>,
+    root: Option<Node>,
+    anchors: HashMap<usize, (Node, usize)>,
+    nodes: usize,
+    errors: Vec<ParseError>,
+}
+
+/// A collection whose end has not come yet.
+struct Open {
+    pos: Pos,
+    anchor: usize,
+    nodes_before: usize,
+    items: Items,
+}
+
+enum Items {
+    Seq(Vec<Node>),
+    Map {
+        entries: Vec<Entry>,
+        key: Option<(Box<str>, Pos)>,
+        /// What `<<` named; it yields to the mapping's own keys.
+        merged: Vec<Node>,
+    },
+}
+
+impl Builder {
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            open: Vec::new(),
+            root: None,
+            anchors: HashMap::new(),
+            nodes: 0,
+            errors: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>, pos: Pos) -> Result<(), ParseError> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                self.count(1, pos)?;
+                let value = if self.awaits_key() {
+                    Value::Str(text.into())
+                } else {
+                    self.scalar(&text, style, tag.as_deref(), pos)
+                };
+                self.place(Node { value, pos }, anchor, 1);
+            }
+            Event::SequenceStart(anchor, _) => self.begin(pos, anchor, Items::Seq(Vec::new()))?,
+            Event::MappingStart(anchor, _) => {
+                let items = Items::Map {
+                    entries: Vec::new(),
+                    key: None,
+                    merged: Vec::new(),
+                };
+                self.begin(pos, anchor, items)?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::Alias(anchor) => {
+                let Some((node, size)) = self.anchors.get(&anchor) else {
+                    let message = "not valid YAML: an alias inside the value that it names";
+                    return Err(fatal(pos, message));
+                };
+                let (mut node, size) = (node.clone(), *size);
+                self.count(size, pos)?;
+                node.pos = pos;
+                self.place(node, 0, size);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A key is a word as it stands: a bare `on` is no truth value there.
+    fn awaits_key(&self) -> bool {
+        matches!(
+            self.open.last(),
+            Some(Open {
+                items: Items::Map { key: None, .. },
+                ..
+            })
+        )
+    }
+
+    fn count(&mut self, nodes: usize, pos: Pos) -> Result<(), ParseError> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > self.limits.nodes {
+            return Err(fatal(
+                pos,
+                &format!(
+                    "the document has more than {} values, aliases expanded",
+                    self.limits.nodes
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, pos: Pos, anchor: usize, items: Items) -> Result<(), ParseError> {
+        if self.open.len() >= self.limits.depth {
+            return Err(fatal(
+                pos,
+                &format!("the document is nested deeper than {} levels", self.limits.depth),
+            ));
+        }
+        let nodes_before = self.nodes;
+        self.count(1, pos)?;
+        self.open.push(Open {
+            pos,
+            anchor,
+            nodes_before,
+            items,
+        });
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        let Some(open) = self.open.pop() else { return };
+        let value = match open.items {
+            Items::Seq(items) => Value::Seq(items),
+            Items::Map {
+                entries, merged, ..
+            } => Value::Map(self.finish_map(entries, merged)),
+        };
+        let size = self.nodes - open.nodes_before;
+        let pos = open.pos;
+        self.place(Node { value, pos }, open.anchor, size);
+    }
+
+    fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, pos: Pos) -> Value {
+        match tag {
+            None if style == ScalarStyle::Plain => resolve(text),
+            None => Value::Str(text.into()),
+            Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
+                "str" => Value::Str(text.into()),
+                "int" | "float" | "bool" | "null" => resolve(text),
+                _ => self.refuse_tag(tag, pos),
+            },
+            Some(tag) => self.refuse_tag(tag, pos),
+        }
+    }
+
+    fn refuse_tag(&mut self, tag: &Tag, pos: Pos) -> Value {
+        self.errors.push(ParseError {
+            pos,
+            message: format!("the YAML tag {tag} has no meaning in a manifest"),
+            help: Some("write the value without a tag"),
+        });
+        Value::Null
+    }
+
+    /// Puts a finished value where it belongs: into the innermost open
+    /// collection, as a key or as a value, or at the root.
+    fn place(&mut self, node: Node, anchor: usize, size: usize) {
+        if anchor != 0 {
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return;
+        };
+        match &mut open.items {
+            Items::Seq(items) => items.push(node),
+            Items::Map {
+                entries,
+                key,
+                merged,
+            } => match key.take() {
+                None => *key = Some((key_text(&node, &mut self.errors), node.pos)),
+                Some((name, _)) if &*name == MERGE_KEY => merged.push(node),
+                Some((name, key_pos)) => entries.push(Entry {
+                    key: name,
+                    key_pos,
+                    node,
+                }),
+            },
+        }
+    }
+
+    fn finish_map(&mut self, mut entries: Vec<Entry>, merged: Vec<Node>) -> Vec<Entry> {
+        let mut seen: HashSet<&str> = HashSet::with_capacity(entries.len());
+        for entry in &entries {
+            if !seen.insert(&entry.key) {
+                self.errors.push(ParseError {
+                    pos: entry.key_pos,
+                    message: format!("the key {:?} stands twice in one mapping", entry.key),
+                    help: Some("keep one of the two: which one wins depends on the reader"),
+                });
+            }
+        }
+        for node in merged {
+            self.merge(&mut entries, node);
+        }
+        entries
+    }
+
+    fn merge(&mut self, entries: &mut Vec<Entry>, node: Node) {
+        match node.value {
+            Value::Map(more) => {
+                for entry in more {
+                    if entries.iter().all(|own| own.key != entry.key) {
+                        entries.push(entry);
+                    }
+                }
+            }
+            Value::Seq(maps) => maps.into_iter().for_each(|map| self.merge(entries, map)),
+            _ => self.errors.push(ParseError {
+                pos: node.pos,
+                message: "a merge key (<<) needs a mapping or a list of mappings".to_owned(),
+                help: None,
+            }),
+        }
+    }
+}
+
+/// Quoted, it would be an ordinary key; Kubernetes has no field of that name.
+const MERGE_KEY: &str = "<<";
+
+fn key_text(node: &Node, errors: &mut Vec<ParseError>) -> Box<str> {
+    if let Value::Str(text) = &node.value {
+        return text.clone();
+    }
+    errors.push(ParseError {
+        pos: node.pos,
+        message: "a key must be a text".to_owned(),
+        help: None,
+    });
+    "".into()
+}
+
+fn fatal(pos: Pos, message: &str) -> ParseError {
+    ParseError {
+        pos,
+        message: message.to_owned(),
+        help: None,
+    }
+}

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Runs a command with a private libvirtd beside it, for tests that want the real one.
+#
+#   script/lib/libvirtd.sh COMMAND…
+#
+# COMMAND finds the daemon's address in DISKLET_TEST_LIBVIRT_URI. Its exit code
+# is passed on. Scripts may source this file instead and call `libvirtd_start`
+# and `libvirtd_stop`; several daemons can run at once.
+#
+# The daemon is Debian's own libvirtd with its compiled-in paths, yet it shares
+# nothing with one that the system runs: it lives in mount, pid, network and ipc
+# namespaces of its own, where tmpfs covers every directory that libvirt writes
+# to or reads its configuration from. Only the directory of its sockets is also
+# visible outside. Its state is in memory and all its processes end with the
+# first process of the namespace, so nothing remains, however the test ends.
+#
+# Its network is its own too, and empty: enough to define domains. A VM started
+# here reaches neither the machine's network nor its loopback.
+#
+# Needs root, or a kernel that lets users make user namespaces.
+set -euo pipefail
+
+# libvirtd_start: sets LIBVIRTD_PID and LIBVIRTD_DIR, exports
+# DISKLET_TEST_LIBVIRT_URI, and returns when the daemon answers. Not to be
+# called in a subshell: the daemon ends with the process that called this.
+libvirtd_start() {
+    local self=${BASH_SOURCE[0]} map=() i
+    local cache=${XDG_CACHE_HOME:-$HOME/.cache}/disklet/libvirt
+    ((EUID == 0)) || map=(--map-root-user)
+    # A short path: a socket's may not exceed 107 bytes.
+    LIBVIRTD_DIR=$(mktemp -d /tmp/disklet-libvirtd.XXXXXX)
+    mkdir -p "$LIBVIRTD_DIR/run" "$cache"
+    setpriv --pdeathsig KILL \
+        unshare "${map[@]}" --mount --pid --net --ipc --kill-child --mount-proc --propagation private \
+        bash "$self" --inside "$LIBVIRTD_DIR/run" "$cache" >"$LIBVIRTD_DIR/log" 2>&1 </dev/null &
+    LIBVIRTD_PID=$!
+    export DISKLET_TEST_LIBVIRT_URI="qemu+unix:///system?socket=$LIBVIRTD_DIR/run/libvirt-sock"
+    for ((i = 0; i < 600; i++)); do
+        [[ ! -S $LIBVIRTD_DIR/run/libvirt-sock ]] ||
+            ! virsh -q -c "$DISKLET_TEST_LIBVIRT_URI" version >/dev/null 2>&1 || return 0
+        kill -0 "$LIBVIRTD_PID" 2>/dev/null || break
+        sleep 0.1
+    done
+    printf 'the private libvirtd does not answer:\n' >&2
+    cat "$LIBVIRTD_DIR/log" >&2
+    libvirtd_stop
+    return 1
+}
+
+# libvirtd_stop: returns when every process, mount and file of it is gone. May
+# be called twice, and without a start.
+libvirtd_stop() {
+    local first=''
+    if [[ -n ${LIBVIRTD_PID:-} ]]; then
+        # Killing the namespace's first process rather than `unshare` makes the
+        # kernel end all others before `unshare` can return.
+        read -r first _ <"/proc/$LIBVIRTD_PID/task/$LIBVIRTD_PID/children" 2>/dev/null || true
+        kill -KILL "${first:-$LIBVIRTD_PID}" 2>/dev/null || true
+        wait "$LIBVIRTD_PID" 2>/dev/null || true
+    fi
+    [[ -z ${LIBVIRTD_DIR:-} ]] || rm -rf "$LIBVIRTD_DIR"
+    LIBVIRTD_PID='' LIBVIRTD_DIR=''
+    unset DISKLET_TEST_LIBVIRT_URI
+}
+
+# The first process inside the namespaces; $1 is the directory for the sockets,
+# $2 the one where libvirt keeps what it found out about QEMU.
+libvirtd_inside() {
+    local dir
+    for dir in /etc/libvirt /var/lib/libvirt /var/log/libvirt; do
+        mount -t tmpfs -o mode=0755 tmpfs "$dir"
+    done
+    # The one thing kept from run to run: probing every QEMU takes some ten
+    # seconds. libvirt itself discards what no longer fits QEMU or the kernel.
+    mount --bind "$2" /var/cache/libvirt
+    # All of /run, so that no D-Bus, udev or machined of the system is in reach.
+    mount -t tmpfs -o mode=0755 tmpfs /run
+    mkdir /run/libvirt
+    mount --bind "$1" /run/libvirt
+    # Whoever reaches the socket may use it; its directory is its owner's alone.
+    printf '%s\n' 'auth_unix_rw = "none"' 'auth_unix_ro = "none"' 'unix_sock_group = "root"' \
+        'unix_sock_rw_perms = "0700"' >/etc/libvirt/libvirtd.conf
+    # No AppArmor profile or SELinux label of the system is loaded or changed.
+    # QEMU as root: libvirt probes QEMU as root, and where QEMU's own user may
+    # not open /dev/kvm it finds the answer wrong and asks again, for seconds,
+    # at every single call.
+    printf '%s\n' 'security_driver = "none"' 'user = "root"' 'group = "root"' >/etc/libvirt/qemu.conf
+    : >/etc/libvirt/virtlogd.conf
+    virtlogd -p /run/virtlogd.pid &
+    libvirtd -p /run/libvirtd.pid &
+    # Both are needed: when one ends, so does this shell and with it the other.
+    wait -n
+}
+
+# Sourced: only the functions above.
+[[ ${BASH_SOURCE[0]} == "$0" ]] || return 0
+
+case ${1:---help} in
+    --inside) libvirtd_inside "$2" "$3" ;;
+    -h | --help) awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0" ;;
+    *)
+        trap libvirtd_stop EXIT
+        trap 'exit 130' INT
+        trap 'exit 143' TERM HUP
+        libvirtd_start
+        "$@"
+        ;;
+esac
