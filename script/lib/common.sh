@@ -2,6 +2,7 @@
 # What every script here shares: where the repository and the build cache are,
 # the `--help` text, logging, and suites with their times. Sourced, never run.
 
+# shellcheck disable=SC2034 # used by those who source this
 # The physical path, so that it is the same whatever link led here.
 ROOT=$(cd -P "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
@@ -10,9 +11,9 @@ ROOT=$(cd -P "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/disklet/target}
 
 if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
-    BOLD=$'\e[1m' RED=$'\e[31m' GREEN=$'\e[32m' DIM=$'\e[2m' PLAIN=$'\e[0m'
+    BOLD=$'\e[1m' RED=$'\e[31m' GREEN=$'\e[32m' PLAIN=$'\e[0m'
 else
-    BOLD='' RED='' GREEN='' DIM='' PLAIN=''
+    BOLD='' RED='' GREEN='' PLAIN=''
 fi
 
 # usage: prints the comment at the head of the running script.
@@ -26,6 +27,8 @@ help_wanted() {
 }
 
 say() { printf '%s\n' "$*"; }
+# A remark that is shown even if all is well; see `suite`.
+note() { printf '  · %s\n' "$*"; }
 heading() { printf '\n%s%s%s\n' "$BOLD" "$*" "$PLAIN"; }
 warn() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() {
@@ -50,8 +53,9 @@ SUITE_PID=''
 SUITE_LOG=''
 
 # suite NAME COMMAND…: runs COMMAND quietly and prints `NAME … ok 12.3 s`. On
-# failure the whole log is shown; returns COMMAND's exit code. The log of the
-# last suite stays readable in $SUITE_LOG until the next one.
+# failure the whole log is shown, on success only its notes.
+# Returns COMMAND's exit code. The log of the last suite stays readable
+# in $SUITE_LOG until the next one.
 #
 # COMMAND runs in a process group of its own, which `suites_abort` ends: a
 # shell that waits for a foreground command would not see a signal in time.
@@ -69,6 +73,7 @@ suite() {
     if ((code == 0)); then
         SUITES_PASSED=$((SUITES_PASSED + 1))
         printf '%sok%s %s s\n' "$GREEN" "$PLAIN" "$(elapsed_since "$from")"
+        grep '^ *· ' "$SUITE_LOG" || true
     else
         SUITES_FAILED=$((SUITES_FAILED + 1))
         printf '%sfailed%s %s s (exit code %s)\n' "$RED" "$PLAIN" "$(elapsed_since "$from")" "$code"

@@ -12,37 +12,43 @@
 # namespaces of its own, where tmpfs covers every directory that libvirt writes
 # to or reads its configuration from. Only the directory of its sockets is also
 # visible outside. Its state is in memory and all its processes end with the
-# first process of the namespace, so nothing remains, however the test ends.
+# first process of the namespace, so nothing remains, however the test ends
+# (after a kill -9 of the test itself: one directory in /tmp).
 #
 # Its network is its own too, and empty: enough to define domains. A VM started
 # here reaches neither the machine's network nor its loopback.
 #
-# Needs root, or a kernel that lets users make user namespaces.
+# Needs root: in a user namespace libvirtd runs, but cannot start QEMU.
 set -euo pipefail
 
 # libvirtd_start: sets LIBVIRTD_PID and LIBVIRTD_DIR, exports
 # DISKLET_TEST_LIBVIRT_URI, and returns when the daemon answers. Not to be
 # called in a subshell: the daemon ends with the process that called this.
 libvirtd_start() {
-    local self=${BASH_SOURCE[0]} map=() i
-    local cache=${XDG_CACHE_HOME:-$HOME/.cache}/disklet/libvirt
-    ((EUID == 0)) || map=(--map-root-user)
+    local self=${BASH_SOURCE[0]} i
+    if ((EUID != 0)); then
+        printf 'a private libvirtd needs root\n' >&2
+        return 1
+    fi
     # A short path: a socket's may not exceed 107 bytes.
     LIBVIRTD_DIR=$(mktemp -d /tmp/disklet-libvirtd.XXXXXX)
-    mkdir -p "$LIBVIRTD_DIR/run" "$cache"
+    mkdir "$LIBVIRTD_DIR/run"
+    # A session of its own, so that Ctrl-C on a terminal leaves the end to us.
     setpriv --pdeathsig KILL \
-        unshare "${map[@]}" --mount --pid --net --ipc --kill-child --mount-proc --propagation private \
-        bash "$self" --inside "$LIBVIRTD_DIR/run" "$cache" >"$LIBVIRTD_DIR/log" 2>&1 </dev/null &
+        setsid unshare --mount --pid --net --ipc --kill-child --mount-proc --propagation private \
+        bash "$self" --inside "$LIBVIRTD_DIR/run" >"$LIBVIRTD_DIR/log" 2>&1 </dev/null &
     LIBVIRTD_PID=$!
     export DISKLET_TEST_LIBVIRT_URI="qemu+unix:///system?socket=$LIBVIRTD_DIR/run/libvirt-sock"
     for ((i = 0; i < 600; i++)); do
-        [[ ! -S $LIBVIRTD_DIR/run/libvirt-sock ]] ||
-            ! virsh -q -c "$DISKLET_TEST_LIBVIRT_URI" version >/dev/null 2>&1 || return 0
+        if [[ -S $LIBVIRTD_DIR/run/libvirt-sock ]] &&
+            virsh -q -c "$DISKLET_TEST_LIBVIRT_URI" version >/dev/null 2>&1; then
+            return 0
+        fi
         kill -0 "$LIBVIRTD_PID" 2>/dev/null || break
         sleep 0.1
     done
     printf 'the private libvirtd does not answer:\n' >&2
-    cat "$LIBVIRTD_DIR/log" >&2
+    tail -n 20 "$LIBVIRTD_DIR/log" >&2
     libvirtd_stop
     return 1
 }
@@ -54,7 +60,7 @@ libvirtd_stop() {
     if [[ -n ${LIBVIRTD_PID:-} ]]; then
         # Killing the namespace's first process rather than `unshare` makes the
         # kernel end all others before `unshare` can return.
-        read -r first _ <"/proc/$LIBVIRTD_PID/task/$LIBVIRTD_PID/children" 2>/dev/null || true
+        read -r first _ 2>/dev/null <"/proc/$LIBVIRTD_PID/task/$LIBVIRTD_PID/children" || true
         kill -KILL "${first:-$LIBVIRTD_PID}" 2>/dev/null || true
         wait "$LIBVIRTD_PID" 2>/dev/null || true
     fi
@@ -63,16 +69,12 @@ libvirtd_stop() {
     unset DISKLET_TEST_LIBVIRT_URI
 }
 
-# The first process inside the namespaces; $1 is the directory for the sockets,
-# $2 the one where libvirt keeps what it found out about QEMU.
+# The first process inside the namespaces; $1 is the directory for the sockets.
 libvirtd_inside() {
     local dir
-    for dir in /etc/libvirt /var/lib/libvirt /var/log/libvirt; do
+    for dir in /etc/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt; do
         mount -t tmpfs -o mode=0755 tmpfs "$dir"
     done
-    # The one thing kept from run to run: probing every QEMU takes some ten
-    # seconds. libvirt itself discards what no longer fits QEMU or the kernel.
-    mount --bind "$2" /var/cache/libvirt
     # All of /run, so that no D-Bus, udev or machined of the system is in reach.
     mount -t tmpfs -o mode=0755 tmpfs /run
     mkdir /run/libvirt
@@ -96,7 +98,7 @@ libvirtd_inside() {
 [[ ${BASH_SOURCE[0]} == "$0" ]] || return 0
 
 case ${1:---help} in
-    --inside) libvirtd_inside "$2" "$3" ;;
+    --inside) libvirtd_inside "$2" ;;
     -h | --help) awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0" ;;
     *)
         trap libvirtd_stop EXIT

@@ -199,7 +199,12 @@ pub fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> O
     let allowance = (folded.chars().count() / 3).clamp(1, 3);
     known
         .into_iter()
-        .map(|word| (strsim::osa_distance(&folded, &word.to_ascii_lowercase()), word))
+        .map(|word| {
+            (
+                strsim::osa_distance(&folded, &word.to_ascii_lowercase()),
+                word,
+            )
+        })
         .filter(|(distance, word)| *distance <= allowance && *word != written)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)

@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn paths_are_normalised_and_cannot_climb() {
         let clean = |text| GuestPath::parse(text).map(|path| path.to_string());
-        assert_eq!(clean("/var//lib/./docker/"), Ok("/var/lib/docker".to_owned()));
+        assert_eq!(
+            clean("/var//lib/./docker/"),
+            Ok("/var/lib/docker".to_owned())
+        );
         assert_eq!(clean("/"), Ok("/".to_owned()));
         assert_eq!(clean("var"), Err(GuestPathError::Relative));
         assert_eq!(clean("/var/../etc"), Err(GuestPathError::Escapes));
@@ -139,6 +142,9 @@ mod tests {
             by_path: "/dev/disk/by-path/pci-0000:00:05.0".to_owned(),
         };
         assert_eq!(device.by_id_of(0), "/dev/disk/by-id/virtio-vol1");
-        assert_eq!(device.by_path_of(2), "/dev/disk/by-path/pci-0000:00:05.0-part2");
+        assert_eq!(
+            device.by_path_of(2),
+            "/dev/disk/by-path/pci-0000:00:05.0-part2"
+        );
     }
 }

@@ -1,9 +1,24 @@
 //! Disklet's deciding half.
 //!
-//! Manifests and facts go in, a [`plan`](crate::text) comes out. Same input,
-//! same output: no I/O, no clock, no environment.
+//! Manifests and facts go in, plans come out. Same input, same output: there
+//! is no I/O here, no clock, no environment.
+//!
+//! ```text
+//!   text --yaml--> tree --manifest--> objects --resolve(config, facts)--> plan
+//!                                                                        /    \
+//!                                                                  domain   cloudinit
+//! ```
 
+pub mod cloudinit;
+pub mod config;
 pub mod diag;
+pub mod domain;
+pub mod facts;
 pub mod guest;
+pub mod manifest;
+pub mod names;
+pub mod plan;
+pub mod resolve;
 pub mod text;
+pub mod units;
 pub mod yaml;

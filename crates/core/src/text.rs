@@ -143,9 +143,9 @@ impl Text {
     pub fn map(&self, f: impl FnOnce(&str) -> String) -> Self {
         match self {
             Self::Public(text) => Self::Public(f(text)),
-            Self::Secret(secret) => Self::Secret(Secret::new(f(&String::from_utf8_lossy(
-                secret.expose(),
-            )))),
+            Self::Secret(secret) => {
+                Self::Secret(Secret::new(f(&String::from_utf8_lossy(secret.expose()))))
+            }
             Self::Later(when) => Self::Later(when.clone()),
         }
     }
@@ -266,7 +266,10 @@ mod tests {
         Data::pairs([
             ("open", Data::text("yes")),
             ("key", Data::Text(Text::Secret(Secret::new("hunter2")))),
-            ("token", Data::Text(Text::Later("issued at start".to_owned()))),
+            (
+                "token",
+                Data::Text(Text::Later("issued at start".to_owned())),
+            ),
         ])
     }
 

@@ -97,7 +97,10 @@ impl<'t> Decimal<'t> {
             return None;
         }
         let significant = usize::try_from(significant).unwrap_or(0);
-        let digits = self.digits().skip(leading_zeros).chain(std::iter::repeat(0));
+        let digits = self
+            .digits()
+            .skip(leading_zeros)
+            .chain(std::iter::repeat(0));
         let push = |number: u128, digit: u8| number * 10 + u128::from(digit);
         Some(digits.take(significant).fold(0, push))
     }
@@ -158,14 +161,8 @@ mod tests {
         assert_eq!(Decimal::exponent("e9"), Some(9));
         assert_eq!(Decimal::exponent("E+3"), Some(3));
         assert_eq!(Decimal::exponent("e-3"), Some(-3));
-        assert_eq!(
-            Decimal::exponent("e99999999999999999999"),
-            Some(i64::MAX)
-        );
-        assert_eq!(
-            Decimal::exponent("e-99999999999999999999"),
-            Some(i64::MIN)
-        );
+        assert_eq!(Decimal::exponent("e99999999999999999999"), Some(i64::MAX));
+        assert_eq!(Decimal::exponent("e-99999999999999999999"), Some(i64::MIN));
         for text in ["e", "E", "e+", "e-", "e+-1", "e1.5", "e1B", "9", "", "ee1"] {
             assert_eq!(Decimal::exponent(text), None, "{text}");
         }
@@ -184,8 +181,14 @@ mod tests {
             Some(u64::MAX)
         );
         assert_eq!(number("18446744073709551616").times_rounded_up(1), None);
-        assert_eq!(number("18446744073709551614.1").times_rounded_up(1), Some(u64::MAX));
-        assert_eq!(number("99999999999999999999").times_rounded_up(u64::MAX), None);
+        assert_eq!(
+            number("18446744073709551614.1").times_rounded_up(1),
+            Some(u64::MAX)
+        );
+        assert_eq!(
+            number("99999999999999999999").times_rounded_up(u64::MAX),
+            None
+        );
     }
 
     #[test]

@@ -7,10 +7,29 @@
 //! ```text
 //!   user's data (Source, then inline over it)   mounts, links, files, env
 //!                 \                                /
-//!                  merge: the user's lists first, ours after
+//!               lists join, maps merge, the user's data stays whole
 //!                              |
 //!     meta-data       user-data        network-config
 //! ```
+
+mod disks;
+mod environment;
+mod image;
+mod lists;
+mod merge;
+mod meta_data;
+mod network;
+mod scripts;
+mod secrets;
+mod shell;
+mod user_data;
+
+use crate::guest::{GuestDevice, GuestPath};
+use crate::text::{Content, Data, Text};
+
+pub use image::{CloudInit, UserData};
+pub use lists::{ShapeProblem, shape_problems};
+pub use merge::merge;
 
 /// The two layouts that guests look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,9 +40,6 @@ pub enum ImageType {
     /// Volume label `config-2`; files under `openstack/latest/`.
     ConfigDrive,
 }
-
-use crate::guest::{GuestDevice, GuestPath};
-use crate::text::{Content, Data, Text};
 
 /// Everything that goes into a VM's cloud-init image.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,4 +120,53 @@ pub struct GuestFile {
 pub struct NetworkSpec {
     /// Its hardware address, `52:54:00:…`.
     pub mac: String,
+}
+
+#[cfg(test)]
+mod testing {
+    use super::*;
+
+    /// A guest with a name and nothing else.
+    pub(super) fn spec() -> CloudInitSpec {
+        CloudInitSpec {
+            image_type: ImageType::NoCloud,
+            instance_id: "6ff0c1d2".to_owned(),
+            hostname: "my-vm".to_owned(),
+            ssh_keys: Vec::new(),
+            meta_data: Vec::new(),
+            user_data: UserDataSpec::Config(Vec::new()),
+            mounts: Vec::new(),
+            links: Vec::new(),
+            files: Vec::new(),
+            environment: Vec::new(),
+            network: None,
+        }
+    }
+
+    /// A disk with the serial `vol`, mounted whole on `path`.
+    pub(super) fn mount(path: &str) -> Mount {
+        let path = GuestPath::parse(path).unwrap();
+        Mount {
+            device: device("vol"),
+            part: 0,
+            path,
+            read_only: false,
+        }
+    }
+
+    /// A disk with the serial `raw`, linked to `path`.
+    pub(super) fn link(path: &str) -> DeviceLink {
+        DeviceLink {
+            device: device("raw"),
+            path: GuestPath::parse(path).unwrap(),
+        }
+    }
+
+    /// A virtio disk.
+    pub(super) fn device(serial: &str) -> GuestDevice {
+        GuestDevice {
+            by_id: format!("/dev/disk/by-id/virtio-{serial}"),
+            by_path: "/dev/disk/by-path/pci-0000:00:05.0".to_owned(),
+        }
+    }
 }

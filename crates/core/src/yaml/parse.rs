@@ -43,7 +43,10 @@ pub struct ParseError {
 /// The documents of a YAML text, in order, each with what is wrong in it.
 /// A document without errors is complete; after a syntax error nothing more
 /// comes. Empty documents are passed over.
-pub fn documents(text: &str, limits: Limits) -> impl Iterator<Item = Result<Node, Vec<ParseError>>> {
+pub fn documents(
+    text: &str,
+    limits: Limits,
+) -> impl Iterator<Item = Result<Node, Vec<ParseError>>> {
     Documents {
         parser: Parser::new_from_str(text),
         limits,
@@ -73,7 +76,10 @@ impl Iterator for Documents<'_> {
                 Ok(()) => {}
             }
             match builder.root {
-                None | Some(Node { value: Value::Null, .. }) => {}
+                None
+                | Some(Node {
+                    value: Value::Null, ..
+                }) => {}
                 Some(root) => return Some(Ok(root)),
             }
         }
@@ -235,7 +241,10 @@ impl Builder {
         if self.open.len() >= self.limits.depth {
             return Err(fatal(
                 pos,
-                &format!("the document is nested deeper than {} levels", self.limits.depth),
+                &format!(
+                    "the document is nested deeper than {} levels",
+                    self.limits.depth
+                ),
             ));
         }
         let nodes_before = self.nodes;

@@ -95,7 +95,16 @@ mod tests {
         assert_eq!(resolve("1.5"), Value::Float(1.5, "1.5".into()));
         assert_eq!(resolve("1e3"), Value::Float(1000.0, "1e3".into()));
         assert_eq!(resolve("089"), Value::Float(89.0, "089".into()));
-        for text in ["1024MB", "10.192.0.1:6789", "1:30", "-", "1.2.3", ".", "0x", "+"] {
+        for text in [
+            "1024MB",
+            "10.192.0.1:6789",
+            "1:30",
+            "-",
+            "1.2.3",
+            ".",
+            "0x",
+            "+",
+        ] {
             assert_eq!(resolve(text), Value::Str(text.into()), "{text}");
         }
     }

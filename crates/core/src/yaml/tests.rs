@@ -22,14 +22,23 @@ fn values_know_where_they_stand() {
         panic!("not a list")
     };
     assert_eq!(items[1].as_str(), Some("two"));
-    assert_eq!(items[1].pos, Pos { line: 2, column: 10 });
+    assert_eq!(
+        items[1].pos,
+        Pos {
+            line: 2,
+            column: 10
+        }
+    );
 }
 
 #[test]
 fn documents_come_one_by_one_and_empty_ones_are_skipped() {
-    let all: Vec<_> = documents("---\n---\na: 1\n---\n# nothing\n---\nb: 2\n...\n", Limits::default())
-        .map(Result::unwrap)
-        .collect();
+    let all: Vec<_> = documents(
+        "---\n---\na: 1\n---\n# nothing\n---\nb: 2\n...\n",
+        Limits::default(),
+    )
+    .map(Result::unwrap)
+    .collect();
     assert_eq!(all.len(), 2);
     assert_eq!(all[1].pos.line, 7);
 }
@@ -72,13 +81,25 @@ fn an_alias_bomb_is_refused_at_once() {
         text += &format!("a{i}: &a{i} [{refs}]\n");
     }
     let errors = refusals(&text);
-    assert!(errors[0].message.contains("more than 1000000 values"), "{errors:?}");
+    assert!(
+        errors[0].message.contains("more than 1000000 values"),
+        "{errors:?}"
+    );
 }
 
 #[test]
 fn unknown_and_recursive_aliases_are_refused() {
-    assert!(refusals("a: *nowhere\n")[0].help.unwrap().contains("anchor"));
-    assert!(refusals("a: &a [*a]\n")[0].message.contains("inside the value"));
+    assert!(
+        refusals("a: *nowhere\n")[0]
+            .help
+            .unwrap()
+            .contains("anchor")
+    );
+    assert!(
+        refusals("a: &a [*a]\n")[0]
+            .message
+            .contains("inside the value")
+    );
 }
 
 #[test]
@@ -114,5 +135,9 @@ fn an_unquoted_number_is_told_to_be_quoted() {
     let mut diags = Diagnostics::default();
     let mut fields = View::root(&node, &"f".into()).fields(&mut diags).unwrap();
     assert_eq!(fields.text("part", &mut diags), None);
-    assert!(diags.into_sorted()[0].to_string().contains("write it in quotes: \"2\""));
+    assert!(
+        diags.into_sorted()[0]
+            .to_string()
+            .contains("write it in quotes: \"2\"")
+    );
 }

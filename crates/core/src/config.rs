@@ -1,0 +1,323 @@
+//! The node's configuration: what an administrator decides.
+
+use std::collections::BTreeMap;
+
+use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
+use crate::domain::Hypervisor;
+use crate::manifest::{CpuModel, Input};
+use crate::names::PoolName;
+use crate::units::{ByteSize, parse_quantity};
+use crate::yaml::{self, Fields, Limits, Spanned, View};
+
+/// The configuration, complete: what a file leaves out has its default.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where Disklet keeps what lasts: volumes, images, cloud-init images.
+    pub data_dir: String,
+    /// Where it keeps what goes with a reboot: the devices of running VMs.
+    pub run_dir: String,
+    /// Storage pools by usage type. [`Config::VOLUMES`] is always there.
+    pub pools: BTreeMap<PoolName, Pool>,
+    /// Which devices pods may use: globs below `/dev`.
+    pub raw_devices: Vec<RawDeviceGlob>,
+    /// Where the kubelet keeps its pods' volumes.
+    pub kubelet_root: String,
+    /// The QEMU program.
+    pub emulator: String,
+    /// How guests are run.
+    pub hypervisor: HypervisorChoice,
+    /// Memory of VMs that ask for none.
+    pub default_memory: ByteSize,
+    /// The CPU of VMs that ask for none.
+    pub cpu_model: CpuModel,
+}
+
+/// A directory for volumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// The directory.
+    pub path: String,
+    /// Other nodes see the same files.
+    pub shared: bool,
+}
+
+/// How guests are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HypervisorChoice {
+    /// By what a trial boot on the node shows to work.
+    Auto,
+    /// As the administrator says.
+    Fixed(Hypervisor),
+}
+
+/// A glob below `/dev`, such as `loop*` or `mapper/vm_pool-*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawDeviceGlob(glob::Pattern);
+
+impl RawDeviceGlob {
+    /// Checks a glob as an administrator writes it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err("is empty".to_owned());
+        }
+        if text.starts_with('/') || text.split('/').any(|part| part == "..") {
+            return Err("must be relative to /dev, without \"..\"".to_owned());
+        }
+        let pattern = glob::Pattern::new(&format!("/dev/{text}")).map_err(|e| e.msg.to_owned())?;
+        Ok(Self(pattern))
+    }
+
+    /// Reads a comma-separated list, as `--raw-devices` and
+    /// `VIRTLET_RAW_DEVICES` have it.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+        text.split(',')
+            .map(|item| Self::parse(item).map_err(|why| format!("{:?} {why}", item.trim())))
+            .collect()
+    }
+
+    /// Whether a path below `/dev` matches. `*` does not cross a `/`.
+    #[must_use]
+    pub fn matches(&self, path: &str) -> bool {
+        let options = glob::MatchOptions {
+            case_sensitive: true,
+            require_literal_separator: true,
+            require_literal_leading_dot: false,
+        };
+        self.0.matches_with(path, options)
+    }
+
+    /// The whole pattern, `/dev/` included.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+const DEFAULT_DATA_DIR: &str = "/var/lib/disklet";
+const DEFAULT_GLOB: &str = "loop*";
+
+impl Default for Config {
+    fn default() -> Self {
+        let mut config = Self {
+            data_dir: DEFAULT_DATA_DIR.to_owned(),
+            run_dir: "/run/disklet".to_owned(),
+            pools: BTreeMap::new(),
+            raw_devices: RawDeviceGlob::parse(DEFAULT_GLOB).into_iter().collect(),
+            kubelet_root: "/var/lib/kubelet".to_owned(),
+            emulator: "/usr/bin/qemu-system-x86_64".to_owned(),
+            hypervisor: HypervisorChoice::Auto,
+            default_memory: ByteSize::from_bytes(1 << 30),
+            cpu_model: CpuModel::Default,
+        };
+        config.complete();
+        config
+    }
+}
+
+impl Config {
+    /// The pool of ephemeral volumes and root overlays.
+    pub const VOLUMES: &str = "volumes";
+
+    /// Reads a configuration file. It is ours, so every field is checked.
+    pub fn read(input: &Input, diags: &mut Diagnostics) -> Self {
+        let mut config = Self::default();
+        config.pools.clear();
+        for document in yaml::documents(&input.text, Limits::default()) {
+            match document {
+                Ok(root) => config.take(&View::root(&root, &input.name), diags),
+                Err(errors) => {
+                    for error in errors {
+                        let place = Place {
+                            file: input.name.clone(),
+                            pos: error.pos,
+                            path: FieldPath::default(),
+                        };
+                        diags.push(Diagnostic::error(&place, error.message));
+                    }
+                }
+            }
+        }
+        config.complete();
+        config
+    }
+
+    /// The directory of a pool that exists by construction.
+    #[must_use]
+    pub fn volumes_dir(&self) -> &str {
+        PoolName::parse(Self::VOLUMES)
+            .ok()
+            .and_then(|name| self.pools.get(&name))
+            .map_or(DEFAULT_DATA_DIR, |pool| &pool.path)
+    }
+
+    fn complete(&mut self) {
+        if let Ok(name) = PoolName::parse(Self::VOLUMES) {
+            let path = format!("{}/volumes", self.data_dir);
+            self.pools.entry(name).or_insert(Pool {
+                path,
+                shared: false,
+            });
+        }
+    }
+
+    fn take(&mut self, view: &View<'_>, diags: &mut Diagnostics) {
+        let Some(mut fields) = view.fields(diags) else {
+            return;
+        };
+        for (key, target) in [
+            ("dataDir", &mut self.data_dir),
+            ("runDir", &mut self.run_dir),
+            ("kubeletRoot", &mut self.kubelet_root),
+            ("emulator", &mut self.emulator),
+        ] {
+            if let Some(path) = host_path(&mut fields, key, diags) {
+                *target = path;
+            }
+        }
+        for (name, view) in fields.entries("pools", diags) {
+            if let Some((name, pool)) = read_pool(name, &view, diags) {
+                self.pools.insert(name, pool);
+            }
+        }
+        if let Some(view) = fields.get("rawDevices") {
+            self.raw_devices = read_globs(&view, diags);
+        }
+        if let Some(word) = fields.spanned_text("domainType", diags) {
+            self.hypervisor = read_hypervisor(&word, diags);
+        }
+        if let Some(view) = fields.get("defaultMemory") {
+            self.take_memory(&view, diags);
+        }
+        if let Some(word) = fields.spanned_text("cpuModel", diags) {
+            self.cpu_model = read_cpu_model(&word, diags);
+        }
+        fields.no_others(&FIELDS, diags);
+    }
+
+    fn take_memory(&mut self, view: &View<'_>, diags: &mut Diagnostics) {
+        let Some(text) = view.scalar_text(diags) else {
+            return;
+        };
+        match parse_quantity(text) {
+            Ok(size) if size.as_bytes() >= 16 << 20 => self.default_memory = size,
+            _ => diags.push(
+                Diagnostic::error(&view.place, "not an amount of memory for a VM")
+                    .found(format!("{text:?}"))
+                    .allowed("at least 16Mi, as a Kubernetes quantity such as 1Gi"),
+            ),
+        }
+    }
+}
+
+const FIELDS: [&str; 9] = [
+    "dataDir",
+    "runDir",
+    "kubeletRoot",
+    "emulator",
+    "pools",
+    "rawDevices",
+    "domainType",
+    "defaultMemory",
+    "cpuModel",
+];
+
+/// Whether a text is an absolute path that stays where it says.
+#[must_use]
+pub fn is_plain_host_path(path: &str) -> bool {
+    path.starts_with('/')
+        && !path.split('/').any(|part| part == "..")
+        && !path.chars().any(char::is_control)
+}
+
+fn host_path(fields: &mut Fields<'_>, key: &str, diags: &mut Diagnostics) -> Option<String> {
+    let text = fields.spanned_text(key, diags)?;
+    if !is_plain_host_path(&text.value) {
+        diags.push(
+            Diagnostic::error(&text.place, "not an absolute path without \"..\"")
+                .found(format!("{:?}", text.value)),
+        );
+        return None;
+    }
+    let trimmed = text.value.trim_end_matches('/');
+    Some(if trimmed.is_empty() { "/" } else { trimmed }.to_owned())
+}
+
+fn read_pool(name: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<(PoolName, Pool)> {
+    let name = PoolName::parse(name);
+    if let Err(rule) = &name {
+        diags.push(Diagnostic::error(&view.place, "not a pool name").allowed(rule.allowed));
+    }
+    let mut fields = view.fields(diags)?;
+    fields.required("path", diags)?;
+    let path = host_path(&mut fields, "path", diags);
+    let shared = fields.flag("shared", diags);
+    fields.no_others(&["path", "shared"], diags);
+    Some((
+        name.ok()?,
+        Pool {
+            path: path?,
+            shared,
+        },
+    ))
+}
+
+fn read_globs(view: &View<'_>, diags: &mut Diagnostics) -> Vec<RawDeviceGlob> {
+    let mut globs = Vec::new();
+    for item in view.items(diags) {
+        let Some(text) = item.text(diags) else {
+            continue;
+        };
+        match RawDeviceGlob::parse(text) {
+            Ok(glob) => globs.push(glob),
+            Err(why) => diags.push(
+                Diagnostic::error(&item.place, format!("the glob {why}"))
+                    .found(format!("{text:?}"))
+                    .allowed("a glob relative to /dev, such as loop* or mapper/vm_pool-*"),
+            ),
+        }
+    }
+    globs
+}
+
+fn read_hypervisor(word: &Spanned<String>, diags: &mut Diagnostics) -> HypervisorChoice {
+    match word.value.as_str() {
+        "auto" => HypervisorChoice::Auto,
+        "kvm" => HypervisorChoice::Fixed(Hypervisor::Kvm),
+        "qemu" => HypervisorChoice::Fixed(Hypervisor::Qemu),
+        other => {
+            refuse_word(word, other, &["auto", "kvm", "qemu"], diags);
+            HypervisorChoice::Auto
+        }
+    }
+}
+
+fn read_cpu_model(word: &Spanned<String>, diags: &mut Diagnostics) -> CpuModel {
+    match word.value.as_str() {
+        "default" | "" => CpuModel::Default,
+        "host-model" => CpuModel::HostModel,
+        other => {
+            refuse_word(word, other, &["default", "host-model"], diags);
+            CpuModel::Default
+        }
+    }
+}
+
+fn refuse_word(word: &Spanned<String>, found: &str, allowed: &[&str], diags: &mut Diagnostics) {
+    diags.push(
+        Diagnostic::error(&word.place, "not one of the allowed words")
+            .found(format!("{found:?}"))
+            .allowed(allowed.join(", "))
+            .did_you_mean(found, allowed.iter().copied()),
+    );
+}
+
+/// The place of a setting that stands in no file.
+#[must_use]
+pub fn command_line_place(option: &str) -> Place {
+    Place {
+        file: "command line".into(),
+        pos: Pos { line: 1, column: 1 },
+        path: FieldPath::default().key(option),
+    }
+}

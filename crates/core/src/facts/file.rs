@@ -1,0 +1,161 @@
+//! Facts from a file: what is true of a node that is not this machine.
+//!
+//! The format is described in `docs/formats/node-facts.md`.
+
+use super::{DeviceNumber, Facts, ImageFact, PathFact};
+use crate::config::is_plain_host_path;
+use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place};
+use crate::manifest::Input;
+use crate::names::Sha256;
+use crate::units::{ByteSize, parse_quantity};
+use crate::yaml::{self, Limits, View};
+
+const KIND: &str = "NodeFacts";
+const API_VERSION: &str = "disklet.io/v1alpha1";
+
+impl Facts {
+    /// Reads a file of facts. What it does not mention is missing on that
+    /// node.
+    pub fn read(input: &Input, diags: &mut Diagnostics) -> Self {
+        let mut facts = Self {
+            looked: true,
+            ..Self::default()
+        };
+        for document in yaml::documents(&input.text, Limits::default()) {
+            match document {
+                Ok(root) => facts.take(&View::root(&root, &input.name), diags),
+                Err(errors) => {
+                    for error in errors {
+                        let place = Place {
+                            file: input.name.clone(),
+                            pos: error.pos,
+                            path: FieldPath::default(),
+                        };
+                        diags.push(Diagnostic::error(&place, error.message));
+                    }
+                }
+            }
+        }
+        facts
+    }
+
+    fn take(&mut self, view: &View<'_>, diags: &mut Diagnostics) {
+        let Some(mut fields) = view.fields(diags) else {
+            return;
+        };
+        for (key, wanted) in [("kind", KIND), ("apiVersion", API_VERSION)] {
+            if let Some(text) = fields.required_text(key, diags)
+                && text.value != wanted
+            {
+                diags.push(
+                    Diagnostic::error(&text.place, "not a file of facts")
+                        .found(format!("{:?}", text.value))
+                        .allowed(wanted),
+                );
+            }
+        }
+        for (path, view) in fields.entries("paths", diags) {
+            if !is_plain_host_path(path) {
+                diags.push(Diagnostic::error(
+                    &view.place,
+                    "not an absolute path without \"..\"",
+                ));
+            } else if let Some(fact) = path_fact(&view, diags) {
+                self.paths.insert(path.to_owned(), fact);
+            }
+        }
+        for (name, view) in fields.entries("images", diags) {
+            if let Some(fact) = image_fact(&view, diags) {
+                self.images.insert(name.to_owned(), fact);
+            }
+        }
+        fields.no_others(&["kind", "apiVersion", "paths", "images"], diags);
+    }
+}
+
+fn path_fact(view: &View<'_>, diags: &mut Diagnostics) -> Option<PathFact> {
+    if let Some(word) = view.node.as_str() {
+        return match word {
+            "missing" => Some(PathFact::Missing),
+            "directory" => Some(PathFact::Directory),
+            "other" => Some(PathFact::Other),
+            "forbidden" => Some(PathFact::Forbidden),
+            _ => {
+                diags.push(
+                    Diagnostic::error(&view.place, "not something a path can be")
+                        .found(format!("{word:?}"))
+                        .allowed("missing, directory, other, forbidden, {block: \"MAJOR:MINOR\", size: SIZE} or {file: SIZE}"),
+                );
+                None
+            }
+        };
+    }
+    let mut fields = view.fields(diags)?;
+    let fact = if let Some(view) = fields.get("file") {
+        size(&view, diags).map(|size| PathFact::File { size })
+    } else {
+        let number = fields.required("block", diags)?;
+        let seen = fields.get("size").and_then(|view| size(&view, diags));
+        device_number(&number, diags).map(|number| PathFact::Block { number, size: seen })
+    };
+    fields.no_others(&["block", "size", "file"], diags);
+    fact
+}
+
+fn device_number(view: &View<'_>, diags: &mut Diagnostics) -> Option<DeviceNumber> {
+    let text = view.text(diags)?;
+    let number = text.split_once(':').and_then(|(major, minor)| {
+        Some(DeviceNumber {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        })
+    });
+    if number.is_none() {
+        diags.push(
+            Diagnostic::error(&view.place, "not a device number")
+                .found(format!("{text:?}"))
+                .allowed("\"MAJOR:MINOR\", such as \"7:0\""),
+        );
+    }
+    number
+}
+
+fn image_fact(view: &View<'_>, diags: &mut Diagnostics) -> Option<ImageFact> {
+    let mut fields = view.fields(diags)?;
+    let digest = fields.required_text("digest", diags);
+    let seen = fields
+        .required("size", diags)
+        .and_then(|view| size(&view, diags));
+    fields.no_others(&["digest", "size"], diags);
+    let digest = digest.and_then(|text| {
+        let hex = text.value.strip_prefix("sha256:").unwrap_or(&text.value);
+        let digest = Sha256::parse_hex(hex);
+        if digest.is_none() {
+            diags.push(
+                Diagnostic::error(&text.place, "not a digest")
+                    .found(format!("{:?}", text.value))
+                    .allowed("sha256: and 64 lower-case hexadecimal digits"),
+            );
+        }
+        digest
+    });
+    Some(ImageFact {
+        digest: digest?,
+        size: seen?,
+    })
+}
+
+fn size(view: &View<'_>, diags: &mut Diagnostics) -> Option<ByteSize> {
+    let text = view.scalar_text(diags)?;
+    match parse_quantity(text) {
+        Ok(size) => Some(size),
+        Err(error) => {
+            diags.push(
+                Diagnostic::error(&view.place, format!("not a size: {error}"))
+                    .found(format!("{text:?}"))
+                    .allowed("a Kubernetes quantity such as 10Gi"),
+            );
+            None
+        }
+    }
+}

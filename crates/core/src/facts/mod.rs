@@ -1,0 +1,200 @@
+//! What is true of the node, as far as somebody has looked.
+//!
+//! Core asks for nothing itself: [`Questions::of`] lists what a resolution
+//! would like to know, whoever can look answers, and what stays unanswered is
+//! [`Fact::Unknown`]. A plan with unknowns says so; it never invents.
+
+mod file;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::config::Config;
+use crate::manifest::{Objects, PvSource, VolumeMode, VolumeSource};
+use crate::names::{ImageName, Sha256};
+use crate::units::ByteSize;
+
+/// Something that may be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fact<T> {
+    /// Nobody has looked.
+    Unknown,
+    /// It is so.
+    Known(T),
+}
+
+/// The facts of a node.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// What paths are.
+    pub paths: BTreeMap<String, PathFact>,
+    /// Images in the store, by name without prefix and digest.
+    pub images: BTreeMap<String, ImageFact>,
+    /// Whether somebody has looked at the node: a path without an answer is
+    /// then known to be missing.
+    pub looked: bool,
+}
+
+/// What a path is, symbolic links followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathFact {
+    /// Nothing is there.
+    Missing,
+    /// A block device.
+    Block {
+        /// Which.
+        number: DeviceNumber,
+        /// How large, if that could be seen.
+        size: Option<ByteSize>,
+    },
+    /// A regular file.
+    File {
+        /// How large.
+        size: ByteSize,
+    },
+    /// A directory.
+    Directory,
+    /// A character device, a socket, a pipe.
+    Other,
+    /// It is there, but may not be looked at.
+    Forbidden,
+}
+
+impl fmt::Display for PathFact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("nothing"),
+            Self::Block { number, .. } => write!(f, "block device {number}"),
+            Self::File { .. } => f.write_str("a regular file"),
+            Self::Directory => f.write_str("a directory"),
+            Self::Other => f.write_str("something that is neither a file nor a block device"),
+            Self::Forbidden => f.write_str("something that may not be looked at"),
+        }
+    }
+}
+
+/// A device's major and minor number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceNumber {
+    /// Which driver.
+    pub major: u32,
+    /// Which device of it.
+    pub minor: u32,
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+impl serde::Serialize for DeviceNumber {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// An image in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageFact {
+    /// The digest of the file it was made from.
+    pub digest: Sha256,
+    /// The size a guest sees.
+    pub size: ByteSize,
+}
+
+impl Facts {
+    /// What a path is.
+    #[must_use]
+    pub fn path(&self, path: &str) -> Fact<PathFact> {
+        match self.paths.get(path) {
+            Some(fact) => Fact::Known(*fact),
+            None if self.looked => Fact::Known(PathFact::Missing),
+            None => Fact::Unknown,
+        }
+    }
+
+    /// What the store has under an image's name. A pinned digest must match.
+    #[must_use]
+    pub fn image(&self, image: &ImageName) -> Fact<ImageFact> {
+        match self.images.get(image.name()) {
+            Some(fact) if image.digest().is_none_or(|digest| digest == fact.digest) => {
+                Fact::Known(*fact)
+            }
+            _ => Fact::Unknown,
+        }
+    }
+
+    /// The devices that the whitelist allows: what its globs match, links
+    /// followed.
+    #[must_use]
+    pub fn allowed_devices(&self, config: &Config) -> BTreeSet<DeviceNumber> {
+        self.paths
+            .iter()
+            .filter(|(path, _)| config.raw_devices.iter().any(|glob| glob.matches(path)))
+            .filter_map(|(_, fact)| match fact {
+                PathFact::Block { number, .. } => Some(*number),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// What a resolution would like to know of the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Questions {
+    /// What is at these paths?
+    pub paths: BTreeSet<String>,
+    /// Which images of these names are in the store?
+    pub images: BTreeSet<String>,
+    /// Whether any pod names a raw device, so that the whitelist's globs have
+    /// to be expanded.
+    pub raw_devices: bool,
+}
+
+impl Questions {
+    /// The questions that these objects raise. Only paths that a whitelist or
+    /// an administrator's volume can lead to are asked for: a tenant cannot
+    /// use a plan to look around on the node.
+    #[must_use]
+    pub fn of(objects: &Objects) -> Self {
+        let mut questions = Self::default();
+        for pod in &objects.vm_pods {
+            let image = &pod.container.image.value;
+            questions.images.insert(image.name().to_owned());
+            for volume in &pod.volumes {
+                if let VolumeSource::Flex(flex) = &volume.source.value {
+                    questions.ask_options(&flex.options);
+                }
+            }
+        }
+        for volume in objects.volumes.values() {
+            match &volume.source.value {
+                PvSource::Flex(flex) => questions.ask_options(&flex.options),
+                PvSource::Local(path) | PvSource::HostPath(path) => {
+                    questions.paths.insert(match volume.mode {
+                        VolumeMode::Block => path.clone(),
+                        VolumeMode::Filesystem => disk_image_in(path),
+                    });
+                }
+                PvSource::Kubelet(_) => {}
+            }
+        }
+        questions
+    }
+
+    fn ask_options(&mut self, options: &disklet_flexvolume::Options) {
+        if let disklet_flexvolume::Options::Raw(raw) = options {
+            self.raw_devices = true;
+            if crate::resolve::is_device_path(&raw.path) {
+                self.paths.insert(raw.path.clone());
+            }
+        }
+    }
+}
+
+/// The one file of a filesystem volume that is a disk.
+#[must_use]
+pub fn disk_image_in(directory: &str) -> String {
+    format!("{}/disk.img", directory.trim_end_matches('/'))
+}

@@ -1,0 +1,259 @@
+//! Virtlet's annotations and ours.
+//!
+//! Each is a text, as Kubernetes has them, and each is checked here. A word
+//! that begins like one of ours and is none is an error: a misspelt
+//! annotation would otherwise change nothing, silently.
+
+mod values;
+
+use uuid::Uuid;
+
+pub(crate) use values::{MAX_DISK_BYTES, parse_data};
+
+use crate::cloudinit::ImageType;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::names::{DataKey, ObjectName};
+use crate::text::Data;
+use crate::units::ByteSize;
+use crate::yaml::{Spanned, View};
+
+use super::cpu::CpuSetting;
+use values::{
+    CPU_MODELS, DRIVERS, ENCODINGS, data_key, data_ref, embedded_map, flag, image_type,
+    keyed_data_ref, lines, one_of, refuse_unless_false, root_size, system_uuid, vcpus,
+};
+
+/// What the annotations of a VM pod say.
+#[derive(Debug, Clone, Default)]
+pub struct Annotations {
+    /// How many virtual CPUs.
+    pub vcpus: Option<u32>,
+    /// Which controller the disks hang on.
+    pub disk_driver: DiskDriver,
+    /// The least size of an ephemeral root disk.
+    pub root_size: Option<Spanned<ByteSize>>,
+    /// The layout of the cloud-init image.
+    pub image_type: ImageType,
+    /// Entries of meta-data that win over generated ones.
+    pub meta_data: Vec<(String, Data)>,
+    /// The user's cloud-config.
+    pub user_data: Vec<(String, Data)>,
+    /// The inline cloud-config replaces that of the source, and inline SSH
+    /// keys replace those of their source, instead of being merged.
+    pub overwrite: bool,
+    /// A script instead of a cloud-config.
+    pub script: Option<Spanned<String>>,
+    /// A ConfigMap or Secret with cloud-config.
+    pub user_data_source: Option<Spanned<DataRef>>,
+    /// The key of that object that holds a script.
+    pub source_key: Option<Spanned<DataKey>>,
+    /// How that script is encoded.
+    pub source_encoding: TextEncoding,
+    /// SSH public keys.
+    pub ssh_keys: Vec<String>,
+    /// A ConfigMap or Secret with SSH public keys.
+    pub ssh_key_source: Option<Spanned<KeyedDataRef>>,
+    /// A ConfigMap or Secret with files for the guest.
+    pub files_source: Option<Spanned<DataRef>>,
+    /// The domain's UUID.
+    pub system_uuid: Option<Uuid>,
+    /// No network-config for the guest.
+    pub force_dhcp: bool,
+    /// The CPU the guest sees.
+    pub cpu_model: Option<CpuModel>,
+    /// The CPU in libvirt's own words; wins over the model.
+    pub cpu_setting: Option<CpuSetting>,
+    /// A persistent root that holds another image, or foreign data, may be
+    /// overwritten.
+    pub recreate_root: bool,
+}
+
+/// The bus of all disks of a VM pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DiskDriver {
+    /// virtio-scsi: up to 26 disks.
+    #[default]
+    Scsi,
+    /// virtio-blk: up to 20 disks.
+    Virtio,
+}
+
+/// The CPU the guest sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuModel {
+    /// Whatever the hypervisor gives by default.
+    Default,
+    /// As near to the host's as can be migrated.
+    HostModel,
+}
+
+/// The kinds of object that hold data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// ConfigMap
+    ConfigMap,
+    /// Secret
+    Secret,
+}
+
+impl ObjectKind {
+    /// As Kubernetes writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        }
+    }
+}
+
+/// A ConfigMap or Secret of the pod's namespace.
+#[derive(Debug, Clone)]
+pub struct DataRef {
+    /// Which kind.
+    pub kind: ObjectKind,
+    /// Its name.
+    pub name: ObjectName,
+}
+
+/// One key of a ConfigMap or Secret.
+#[derive(Debug, Clone)]
+pub struct KeyedDataRef {
+    /// The object.
+    pub object: DataRef,
+    /// The key.
+    pub key: DataKey,
+}
+
+/// How a text is encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TextEncoding {
+    /// As it is.
+    #[default]
+    Plain,
+    /// In base64.
+    Base64,
+}
+
+const VCPUS: &str = "VirtletVCPUCount";
+const DISK_DRIVER: &str = "VirtletDiskDriver";
+const ROOT_SIZE: &str = "VirtletRootVolumeSize";
+const IMAGE_TYPE: &str = "VirtletCloudInitImageType";
+const META_DATA: &str = "VirtletCloudInitMetaData";
+const USER_DATA: &str = "VirtletCloudInitUserData";
+const OVERWRITE: &str = "VirtletCloudInitUserDataOverwrite";
+const SCRIPT: &str = "VirtletCloudInitUserDataScript";
+const SOURCE: &str = "VirtletCloudInitUserDataSource";
+const SOURCE_KEY: &str = "VirtletCloudInitUserDataSourceKey";
+const SOURCE_ENCODING: &str = "VirtletCloudInitUserDataSourceEncoding";
+const SSH_KEYS: &str = "VirtletSSHKeys";
+const SSH_KEY_SOURCE: &str = "VirtletSSHKeySource";
+const FILES_SOURCE: &str = "VirtletFilesFromDataSource";
+const SYSTEM_UUID: &str = "VirtletSystemUUID";
+const FORCE_DHCP: &str = "VirtletForceDHCPNetworkConfig";
+const CPU_MODEL: &str = "VirtletCPUModel";
+const CPU_SETTING: &str = "VirtletLibvirtCPUSetting";
+const CHOWN: &str = "VirtletChown9pfsMounts";
+const IDENTITY_SET: &str = "VirtletVMIdentitySet";
+const IDENTITY_NAME: &str = "VirtletVMIdentityName";
+const RECREATE_ROOT: &str = "disklet.io/recreate-root";
+
+const KNOWN: [&str; 22] = [
+    VCPUS,
+    DISK_DRIVER,
+    ROOT_SIZE,
+    IMAGE_TYPE,
+    META_DATA,
+    USER_DATA,
+    OVERWRITE,
+    SCRIPT,
+    SOURCE,
+    SOURCE_KEY,
+    SOURCE_ENCODING,
+    SSH_KEYS,
+    SSH_KEY_SOURCE,
+    FILES_SOURCE,
+    SYSTEM_UUID,
+    FORCE_DHCP,
+    CPU_MODEL,
+    CPU_SETTING,
+    CHOWN,
+    IDENTITY_SET,
+    IDENTITY_NAME,
+    RECREATE_ROOT,
+];
+
+impl Annotations {
+    /// Reads ours among a pod's annotations; absent if one is wrong.
+    pub(super) fn read(entries: &[(&str, View<'_>)], diags: &mut Diagnostics) -> Option<Self> {
+        let errors_before = diags.errors();
+        let mut all = Self::default();
+        for (key, view) in entries {
+            let ours = key.starts_with("Virtlet") || key.starts_with("disklet.io/");
+            // Another case is a slip as well: Kubernetes keys have one.
+            let nearly = key.len() > 7 && key[..key.len().min(7)].eq_ignore_ascii_case("virtlet");
+            if !ours && !nearly {
+                continue;
+            }
+            if let Some(text) = view.spanned_text(diags) {
+                all.take(key, &text, diags);
+            }
+        }
+        all.check_together(diags);
+        (diags.errors() == errors_before).then_some(all)
+    }
+
+    fn take(&mut self, key: &str, text: &Spanned<String>, diags: &mut Diagnostics) {
+        match key {
+            VCPUS => self.vcpus = vcpus(text, diags),
+            DISK_DRIVER => self.disk_driver = one_of(text, "disk driver", &DRIVERS, diags),
+            ROOT_SIZE => self.root_size = root_size(text, diags),
+            IMAGE_TYPE => self.image_type = image_type(text, diags),
+            META_DATA => self.meta_data = embedded_map(text, diags),
+            USER_DATA => self.user_data = embedded_map(text, diags),
+            OVERWRITE => self.overwrite = flag(text, diags),
+            SCRIPT => self.script = (!text.value.is_empty()).then(|| text.clone()),
+            SOURCE => self.user_data_source = data_ref(text, diags),
+            SOURCE_KEY => self.source_key = data_key(text, diags),
+            SOURCE_ENCODING => self.source_encoding = one_of(text, "encoding", &ENCODINGS, diags),
+            SSH_KEYS => self.ssh_keys = lines(&text.value),
+            SSH_KEY_SOURCE => self.ssh_key_source = keyed_data_ref(text, diags),
+            FILES_SOURCE => self.files_source = data_ref(text, diags),
+            SYSTEM_UUID => self.system_uuid = system_uuid(text, diags),
+            FORCE_DHCP => self.force_dhcp = flag(text, diags),
+            CPU_MODEL => self.cpu_model = Some(one_of(text, "CPU model", &CPU_MODELS, diags)),
+            CPU_SETTING => self.cpu_setting = CpuSetting::read(text, diags),
+            RECREATE_ROOT => self.recreate_root = flag(text, diags),
+            CHOWN => refuse_unless_false(
+                text,
+                "there are no 9p mounts: directory volumes are refused",
+                diags,
+            ),
+            IDENTITY_SET | IDENTITY_NAME => diags.push(
+                Diagnostic::error(&text.place, "VM identities do not exist in this version")
+                    .help("remove the annotation; the root disk then lives and dies with the pod"),
+            ),
+            unknown => diags.push(
+                Diagnostic::error(&text.place, format!("unknown annotation {unknown:?}"))
+                    .allowed(KNOWN.join(", "))
+                    .did_you_mean(unknown, KNOWN),
+            ),
+        }
+    }
+
+    fn check_together(&self, diags: &mut Diagnostics) {
+        if let (Some(key), None) = (&self.source_key, &self.user_data_source) {
+            diags.push(
+                Diagnostic::error(&key.place, "a key of no source").help(format!(
+                    "say with {SOURCE} which ConfigMap or Secret has it"
+                )),
+            );
+        }
+        if let (Some(script), Some(key)) = (&self.script, &self.source_key) {
+            diags.push(
+                Diagnostic::error(&script.place, "two scripts cannot both be the user-data")
+                    .help(format!("remove {SCRIPT}, or {SOURCE_KEY} at {}", key.place)),
+            );
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The values of annotations.
+
+use uuid::Uuid;
+
+use super::{CpuModel, DataRef, DiskDriver, KeyedDataRef, ObjectKind, TextEncoding};
+use crate::cloudinit::ImageType;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::names::{DataKey, ObjectName};
+use crate::text::Data;
+use crate::units::{ByteSize, parse_quantity};
+use crate::yaml::{self, Limits, Spanned, View};
+
+pub(super) const DRIVERS: [(&str, DiskDriver); 2] =
+    [("scsi", DiskDriver::Scsi), ("virtio", DiskDriver::Virtio)];
+pub(super) const ENCODINGS: [(&str, TextEncoding); 2] = [
+    ("plain", TextEncoding::Plain),
+    ("base64", TextEncoding::Base64),
+];
+pub(super) const CPU_MODELS: [(&str, CpuModel); 2] =
+    [("", CpuModel::Default), ("host-model", CpuModel::HostModel)];
+const IMAGE_TYPES: [(&str, ImageType); 2] = [
+    ("nocloud", ImageType::NoCloud),
+    ("configdrive", ImageType::ConfigDrive),
+];
+
+/// A word of a closed set; the first of the set stands in for a wrong one.
+pub(super) fn one_of<T: Copy>(
+    text: &Spanned<String>,
+    what: &str,
+    words: &[(&str, T)],
+    diags: &mut Diagnostics,
+) -> T {
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
+        return *value;
+    }
+    let allowed: Vec<_> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+    diags.push(
+        Diagnostic::error(&text.place, format!("not a {what}"))
+            .found(format!("{:?}", text.value))
+            .allowed(allowed.join(", "))
+            .did_you_mean(&text.value, words.iter().map(|(word, _)| *word)),
+    );
+    words[0].1
+}
+
+pub(super) fn image_type(text: &Spanned<String>, diags: &mut Diagnostics) -> ImageType {
+    let lower = text.clone().map(|text| text.to_ascii_lowercase());
+    one_of(&lower, "type of cloud-init image", &IMAGE_TYPES, diags)
+}
+
+pub(super) fn flag(text: &Spanned<String>, diags: &mut Diagnostics) -> bool {
+    one_of(
+        text,
+        "truth value",
+        &[("false", false), ("true", true)],
+        diags,
+    )
+}
+
+pub(super) fn refuse_unless_false(text: &Spanned<String>, why: &str, diags: &mut Diagnostics) {
+    if flag(text, diags) {
+        diags.push(Diagnostic::error(&text.place, why).help("remove the annotation"));
+    }
+}
+
+pub(super) fn vcpus(text: &Spanned<String>, diags: &mut Diagnostics) -> Option<u32> {
+    const MOST: u32 = 255;
+    let count = text
+        .value
+        .trim()
+        .parse()
+        .ok()
+        .filter(|n| (1..=MOST).contains(n));
+    if count.is_none() {
+        diags.push(
+            Diagnostic::error(&text.place, "not a number of virtual CPUs")
+                .found(format!("{:?}", text.value))
+                .allowed("1 to 255"),
+        );
+    }
+    count
+}
+
+pub(super) fn root_size(
+    text: &Spanned<String>,
+    diags: &mut Diagnostics,
+) -> Option<Spanned<ByteSize>> {
+    let problem = match parse_quantity(text.value.trim()) {
+        Ok(size) if size.as_bytes() == 0 => "the root disk cannot be empty".to_owned(),
+        Ok(size) if size.as_bytes() > MAX_DISK_BYTES => "no disk can be that large".to_owned(),
+        Ok(size) => return Some(text.clone().map(|_| size)),
+        Err(error) => format!("not a size: {error}"),
+    };
+    diags.push(
+        Diagnostic::error(&text.place, problem)
+            .found(format!("{:?}", text.value))
+            .allowed("a Kubernetes quantity such as 4Gi or 1.5Gi"),
+    );
+    None
+}
+
+/// What qcow2 can address with clusters of 64 KiB and the largest first-level
+/// table that QEMU opens.
+pub(crate) const MAX_DISK_BYTES: u64 = 2 << 50;
+
+pub(super) fn system_uuid(text: &Spanned<String>, diags: &mut Diagnostics) -> Option<Uuid> {
+    let uuid = Uuid::try_parse(text.value.trim())
+        .ok()
+        .filter(|uuid| !uuid.is_nil());
+    if uuid.is_none() {
+        diags.push(
+            Diagnostic::error(&text.place, "not a UUID")
+                .found(format!("{:?}", text.value))
+                .allowed("32 hexadecimal digits, such as 1b4d298f-6151-40b0-a1d4-269fc41d48f0"),
+        );
+    }
+    uuid
+}
+
+pub(super) fn lines(text: &str) -> Vec<String> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+pub(super) fn data_key(
+    text: &Spanned<String>,
+    diags: &mut Diagnostics,
+) -> Option<Spanned<DataKey>> {
+    crate::manifest::meta::parse_name(text.clone(), DataKey::parse, diags)
+}
+
+pub(super) fn data_ref(
+    text: &Spanned<String>,
+    diags: &mut Diagnostics,
+) -> Option<Spanned<DataRef>> {
+    match split_ref(&text.value) {
+        Some((object, None)) => Some(text.clone().map(|_| object)),
+        _ => {
+            refuse_ref(text, "configmap/NAME or secret/NAME", diags);
+            None
+        }
+    }
+}
+
+/// Where SSH keys stand if the annotation does not say.
+const DEFAULT_SSH_KEY: &str = "authorized_keys";
+
+pub(super) fn keyed_data_ref(
+    text: &Spanned<String>,
+    diags: &mut Diagnostics,
+) -> Option<Spanned<KeyedDataRef>> {
+    let found = split_ref(&text.value).and_then(|(object, key)| {
+        let key = DataKey::parse(key.unwrap_or(DEFAULT_SSH_KEY)).ok()?;
+        Some(KeyedDataRef { object, key })
+    });
+    if found.is_none() {
+        refuse_ref(text, "configmap/NAME[/KEY] or secret/NAME[/KEY]", diags);
+    }
+    found.map(|found| text.clone().map(|_| found))
+}
+
+fn refuse_ref(text: &Spanned<String>, allowed: &str, diags: &mut Diagnostics) {
+    diags.push(
+        Diagnostic::error(&text.place, "does not name a ConfigMap or Secret")
+            .found(format!("{:?}", text.value))
+            .allowed(allowed),
+    );
+}
+
+fn split_ref(text: &str) -> Option<(DataRef, Option<&str>)> {
+    let (kind, rest) = text.split_once('/')?;
+    let kind = match kind.to_ascii_lowercase().as_str() {
+        "configmap" => ObjectKind::ConfigMap,
+        "secret" => ObjectKind::Secret,
+        _ => return None,
+    };
+    let (name, key) = match rest.split_once('/') {
+        None => (rest, None),
+        Some((name, key)) => (name, Some(key)),
+    };
+    let name = ObjectName::parse(name).ok()?;
+    Some((DataRef { kind, name }, key))
+}
+
+/// A YAML or JSON mapping inside an annotation.
+pub(super) fn embedded_map(text: &Spanned<String>, diags: &mut Diagnostics) -> Vec<(String, Data)> {
+    match parse_map(&text.value) {
+        Ok(map) => map,
+        Err(problem) => {
+            diags
+                .push(Diagnostic::error(&text.place, problem).allowed("a mapping in YAML or JSON"));
+            Vec::new()
+        }
+    }
+}
+
+/// Reads a YAML or JSON mapping out of a text of its own.
+pub(crate) fn parse_map(text: &str) -> Result<Vec<(String, Data)>, String> {
+    match parse_data(text)? {
+        Data::Map(entries) => Ok(entries),
+        Data::Null => Ok(Vec::new()),
+        _ => Err("is YAML, but not a mapping".to_owned()),
+    }
+}
+
+/// Reads one YAML or JSON document out of a text of its own.
+pub(crate) fn parse_data(text: &str) -> Result<Data, String> {
+    let mut documents = yaml::documents(text, Limits::default());
+    let root = match documents.next() {
+        None => return Ok(Data::Null),
+        Some(Ok(root)) => root,
+        Some(Err(errors)) => {
+            let told: Vec<_> = errors
+                .iter()
+                .map(|error| format!("line {} of the text: {}", error.pos.line, error.message))
+                .collect();
+            return Err(told.join("; "));
+        }
+    };
+    if documents.next().is_some() {
+        return Err("has more than one YAML document".to_owned());
+    }
+    let file = "".into();
+    Ok(View::root(&root, &file).data())
+}

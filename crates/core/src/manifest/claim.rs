@@ -1,0 +1,302 @@
+//! PersistentVolumes and PersistentVolumeClaims.
+
+use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::names::{Namespace, ObjectName};
+use crate::units::{ByteSize, parse_quantity};
+use crate::yaml::{Fields, Spanned, View};
+
+use super::Meta;
+use super::meta::{parse_name, required_name, texts};
+use super::selector::Selector;
+use super::volume::FlexVolume;
+
+/// How a volume shows itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum VolumeMode {
+    /// As a directory.
+    #[default]
+    Filesystem,
+    /// As a block device.
+    Block,
+}
+
+impl VolumeMode {
+    fn read(spec: &mut Fields<'_>, diags: &mut Diagnostics) -> Self {
+        let Some(mode) = spec.spanned_text("volumeMode", diags) else {
+            return Self::default();
+        };
+        match mode.value.as_str() {
+            "Filesystem" => Self::Filesystem,
+            "Block" => Self::Block,
+            other => {
+                diags.push(
+                    Diagnostic::error(&mode.place, "not a volume mode")
+                        .found(format!("{other:?}"))
+                        .allowed("Filesystem, Block")
+                        .did_you_mean(other, ["Filesystem", "Block"]),
+                );
+                Self::default()
+            }
+        }
+    }
+}
+
+/// A PersistentVolume.
+#[derive(Debug, Clone)]
+pub struct PersistentVolume {
+    /// Its name.
+    pub name: ObjectName,
+    /// Where it stands.
+    pub place: Place,
+    /// Its labels.
+    pub labels: Vec<(String, String)>,
+    /// Its size.
+    pub capacity: ByteSize,
+    /// `ReadWriteOnce` and the like.
+    pub access_modes: Vec<String>,
+    /// Directory or device.
+    pub mode: VolumeMode,
+    /// Its storage class; empty for none.
+    pub class: String,
+    /// The claim it is kept for.
+    pub claim: Option<ClaimRef>,
+    /// `status.phase`, if the API server has set it.
+    pub phase: Option<String>,
+    /// Where its bytes are.
+    pub source: Spanned<PvSource>,
+}
+
+/// A claim as a volume names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRef {
+    /// The claim's namespace.
+    pub namespace: String,
+    /// The claim's name.
+    pub name: String,
+}
+
+/// The storage behind a PersistentVolume.
+#[derive(Debug, Clone)]
+pub enum PvSource {
+    /// Our FlexVolume driver.
+    Flex(FlexVolume),
+    /// A path of a node, by the local volume plugin.
+    Local(String),
+    /// A path of a node, by the hostPath plugin.
+    HostPath(String),
+    /// Any other plugin, by the field's name, such as `rbd` or `csi`. The
+    /// kubelet mounts or maps it.
+    Kubelet(String),
+}
+
+impl PvSource {
+    /// The plugin's directory name under a pod's directory, where it has one.
+    #[must_use]
+    pub fn plugin(&self) -> String {
+        let name = match self {
+            Self::Flex(_) => "flexVolume",
+            Self::Local(_) => "local-volume",
+            Self::HostPath(_) => "host-path",
+            Self::Kubelet(field) => match field.as_str() {
+                "awsElasticBlockStore" => "aws-ebs",
+                "azureDisk" => "azure-disk",
+                "gcePersistentDisk" => "gce-pd",
+                "vsphereVolume" => "vsphere-volume",
+                field => field,
+            },
+        };
+        format!("kubernetes.io~{name}")
+    }
+}
+
+impl PersistentVolume {
+    pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+        let mut object = view.fields(diags)?;
+        let mut meta = object.required("metadata", diags)?.fields(diags)?;
+        let name = required_name(&mut meta, "name", ObjectName::parse, diags);
+        let labels = texts(meta.entries("labels", diags), diags);
+        let phase = phase(&mut object, diags);
+        let mut spec = object.required("spec", diags)?.fields(diags)?;
+        let capacity = spec
+            .required("capacity", diags)
+            .and_then(|view| view.fields(diags))
+            .and_then(|mut capacity| storage_size(&mut capacity, diags));
+        let access_modes = access_modes(&mut spec, diags);
+        let mode = VolumeMode::read(&mut spec, diags);
+        let class = spec
+            .text("storageClassName", diags)
+            .unwrap_or_default()
+            .to_owned();
+        let claim = spec.fields("claimRef", diags).map(|mut claim| ClaimRef {
+            namespace: claim
+                .text("namespace", diags)
+                .unwrap_or("default")
+                .to_owned(),
+            name: claim.text("name", diags).unwrap_or_default().to_owned(),
+        });
+        Some(Self {
+            place: view.place.clone(),
+            labels,
+            access_modes,
+            mode,
+            class,
+            claim,
+            phase,
+            source: read_source(&spec, diags)?,
+            name: name?.value,
+            capacity: capacity?,
+        })
+    }
+}
+
+/// Fields of a PersistentVolume's spec that are not its source.
+const OTHER_PV_FIELDS: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<Spanned<PvSource>> {
+    let mut sources = spec
+        .unread()
+        .into_iter()
+        .filter(|(key, _)| !OTHER_PV_FIELDS.contains(key));
+    let Some((kind, view)) = sources.next() else {
+        let mut place = spec.place().clone();
+        place.path = place.path.key("flexVolume");
+        diags.push(
+            Diagnostic::error(&place, "the volume has no source")
+                .allowed("one of flexVolume, local, hostPath, csi, iscsi, rbd and the like"),
+        );
+        return None;
+    };
+    if let Some((second, view)) = sources.next() {
+        diags.push(
+            Diagnostic::error(&view.place, "a volume has one source")
+                .found(format!("{kind} and {second}"))
+                .help("remove one of the two"),
+        );
+    }
+    let path = |diags: &mut Diagnostics| {
+        let text = view.fields(diags)?.required_text("path", diags)?;
+        check_host_path(&text, diags).then_some(text.value)
+    };
+    let value = match kind {
+        "flexVolume" => FlexVolume::read(&view, diags).map(PvSource::Flex),
+        "local" => path(diags).map(PvSource::Local),
+        "hostPath" => path(diags).map(PvSource::HostPath),
+        other => Some(PvSource::Kubelet(other.to_owned())),
+    }?;
+    let place = view.place;
+    Some(Spanned { value, place })
+}
+
+fn check_host_path(path: &Spanned<String>, diags: &mut Diagnostics) -> bool {
+    let sound = path.value.starts_with('/')
+        && !path.value.split('/').any(|part| part == "..")
+        && !path.value.chars().any(char::is_control);
+    if !sound {
+        diags.push(
+            Diagnostic::error(&path.place, "not a path that Disklet follows")
+                .found(format!("{:?}", path.value))
+                .allowed("an absolute path without \"..\""),
+        );
+    }
+    sound
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Who it is.
+    pub meta: Meta,
+    /// The size it asks for.
+    pub request: ByteSize,
+    /// `ReadWriteOnce` and the like.
+    pub access_modes: Vec<String>,
+    /// Directory or device.
+    pub mode: VolumeMode,
+    /// Its storage class; empty for none.
+    pub class: String,
+    /// Which volumes it takes.
+    pub selector: Selector,
+    /// The volume it asks for or is bound to.
+    pub volume: Option<Spanned<ObjectName>>,
+    /// `status.phase`, if the API server has set it.
+    pub phase: Option<String>,
+}
+
+/// Where the class stood before it became a field.
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+impl Claim {
+    pub(super) fn read(
+        view: &View<'_>,
+        namespace: &Namespace,
+        diags: &mut Diagnostics,
+    ) -> Option<Self> {
+        let mut object = view.fields(diags)?;
+        let meta = Meta::read(view, &mut object, namespace, diags)?;
+        let old_class = view
+            .node
+            .get("metadata")
+            .and_then(|meta| meta.get("annotations")?.get(CLASS_ANNOTATION)?.as_str());
+        let phase = phase(&mut object, diags);
+        let mut spec = object.required("spec", diags)?.fields(diags)?;
+        let request = spec
+            .required("resources", diags)
+            .and_then(|view| view.fields(diags)?.required("requests", diags))
+            .and_then(|view| storage_size(&mut view.fields(diags)?, diags));
+        let class = spec.text("storageClassName", diags).or(old_class);
+        Some(Self {
+            meta,
+            access_modes: access_modes(&mut spec, diags),
+            mode: VolumeMode::read(&mut spec, diags),
+            class: class.unwrap_or_default().to_owned(),
+            selector: spec
+                .fields("selector", diags)
+                .map(|fields| Selector::read(fields, diags))
+                .unwrap_or_default(),
+            volume: spec
+                .spanned_text("volumeName", diags)
+                .filter(|name| !name.value.is_empty())
+                .and_then(|name| parse_name(name, ObjectName::parse, diags)),
+            phase,
+            request: request?,
+        })
+    }
+}
+
+fn phase(object: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<String> {
+    let mut status = object.fields("status", diags)?;
+    status.text("phase", diags).map(str::to_owned)
+}
+
+fn access_modes(spec: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<String> {
+    spec.items("accessModes", diags)
+        .iter()
+        .filter_map(|mode| mode.text(diags).map(str::to_owned))
+        .collect()
+}
+
+fn storage_size(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<ByteSize> {
+    let view = fields.required("storage", diags)?;
+    let text = view.scalar_text(diags)?;
+    match parse_quantity(text) {
+        Ok(size) => Some(size),
+        Err(error) => {
+            diags.push(
+                Diagnostic::error(&view.place, format!("not a size: {error}"))
+                    .found(format!("{text:?}"))
+                    .allowed("a Kubernetes quantity such as 10Gi or 500M"),
+            );
+            None
+        }
+    }
+}

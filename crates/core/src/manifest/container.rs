@@ -1,0 +1,363 @@
+//! The one container of a VM pod: its image is the boot disk.
+
+use std::collections::BTreeMap;
+
+use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::guest::GuestPath;
+use crate::names::{ContainerName, DataKey, EnvName, ImageName, ObjectName, VolumeName};
+use crate::units::{ByteSize, parse_quantity};
+use crate::yaml::{Fields, Spanned, View};
+
+use super::annotations::ObjectKind;
+use super::files::FieldRef;
+use super::meta::required_name;
+
+/// What a VM pod's container says.
+#[derive(Debug, Clone)]
+pub struct Container {
+    /// Its name.
+    pub name: ContainerName,
+    /// The boot disk's image.
+    pub image: Spanned<ImageName>,
+    /// Volumes to mount in the guest.
+    pub mounts: Vec<VolumeMount>,
+    /// Block claims, and where the guest sees them.
+    pub devices: Vec<VolumeDevice>,
+    /// Environment variables from whole ConfigMaps and Secrets.
+    pub env_from: Vec<Spanned<EnvFrom>>,
+    /// Environment variables.
+    pub env: Vec<EnvVar>,
+    /// The guest's memory: the limit, else the request.
+    pub memory: Option<Spanned<ByteSize>>,
+}
+
+/// A volume mounted in the guest.
+#[derive(Debug, Clone)]
+pub struct VolumeMount {
+    /// Which.
+    pub volume: Spanned<VolumeName>,
+    /// Where.
+    pub path: Spanned<GuestPath>,
+    /// One file or directory of the volume instead of all of it.
+    pub sub_path: Option<Spanned<String>>,
+    /// The guest mounts it read-only.
+    pub read_only: bool,
+}
+
+/// A block claim and its device path in the guest.
+#[derive(Debug, Clone)]
+pub struct VolumeDevice {
+    /// Which volume.
+    pub volume: Spanned<VolumeName>,
+    /// Where; `/` makes it the root disk.
+    pub path: Spanned<GuestPath>,
+}
+
+/// An environment variable.
+#[derive(Debug, Clone)]
+pub struct EnvVar {
+    /// Its name.
+    pub name: EnvName,
+    /// Its value.
+    pub source: Spanned<EnvSource>,
+}
+
+/// Where a variable's value comes from.
+#[derive(Debug, Clone)]
+pub enum EnvSource {
+    /// Written in the manifest.
+    Value(String),
+    /// A key of a ConfigMap or Secret.
+    Key {
+        /// Which kind of object.
+        kind: ObjectKind,
+        /// Its name.
+        name: ObjectName,
+        /// The key.
+        key: DataKey,
+        /// Left out if missing.
+        optional: bool,
+    },
+    /// A field of the pod.
+    Field(FieldRef),
+}
+
+/// All keys of an object as variables.
+#[derive(Debug, Clone)]
+pub struct EnvFrom {
+    /// Which kind of object.
+    pub kind: ObjectKind,
+    /// Its name.
+    pub name: ObjectName,
+    /// Put before each name.
+    pub prefix: String,
+    /// Nothing is wrong if it is missing.
+    pub optional: bool,
+}
+
+impl Container {
+    pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+        let mut fields = view.fields(diags)?;
+        let name = required_name(&mut fields, "name", ContainerName::parse, diags);
+        let image = read_image(&mut fields, diags);
+        let mounts: Vec<_> = fields
+            .items("volumeMounts", diags)
+            .iter()
+            .filter_map(|item| VolumeMount::read(item, diags))
+            .collect();
+        let devices: Vec<_> = fields
+            .items("volumeDevices", diags)
+            .iter()
+            .filter_map(|item| VolumeDevice::read(item, diags))
+            .collect();
+        let places = mounts
+            .iter()
+            .map(|mount| &mount.path)
+            .chain(devices.iter().map(|device| &device.path));
+        refuse_path_twice(places, diags);
+        Some(Self {
+            mounts,
+            devices,
+            env_from: read_env_from(&mut fields, diags),
+            env: fields
+                .items("env", diags)
+                .iter()
+                .filter_map(|item| EnvVar::read(item, diags))
+                .collect(),
+            memory: read_memory(&mut fields, diags),
+            name: name?.value,
+            image: image?,
+        })
+    }
+}
+
+fn read_image(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<Spanned<ImageName>> {
+    let text = fields.required_text("image", diags)?;
+    match ImageName::parse(&text.value) {
+        Ok(image) => Some(text.map(|_| image)),
+        Err(error) => {
+            diags.push(
+                Diagnostic::error(&text.place, format!("the image name {error}"))
+                    .found(format!("{:?}", text.value))
+                    .allowed("[virtlet.cloud/]NAME[@sha256:DIGEST]"),
+            );
+            None
+        }
+    }
+}
+
+fn refuse_path_twice<'p>(
+    paths: impl Iterator<Item = &'p Spanned<GuestPath>>,
+    diags: &mut Diagnostics,
+) {
+    let mut seen = BTreeMap::new();
+    for path in paths {
+        if let Some(first) = seen.insert(&path.value, &path.place) {
+            diags.push(
+                Diagnostic::error(&path.place, "two volumes cannot have one path in the guest")
+                    .found(&path.value)
+                    .help(format!("the first is at {first}")),
+            );
+        }
+    }
+}
+
+impl VolumeMount {
+    fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+        let mut fields = view.fields(diags)?;
+        let volume = required_name(&mut fields, "name", VolumeName::parse, diags);
+        let path = guest_path(&mut fields, "mountPath", diags);
+        if let Some(path) = &path
+            && path.value.as_str() == "/"
+        {
+            diags.push(
+                Diagnostic::error(
+                    &path.place,
+                    "a volume cannot be mounted over the root filesystem",
+                )
+                .help("to boot from a claim, name it in volumeDevices with devicePath: /"),
+            );
+        }
+        let sub_path = fields
+            .spanned_text("subPath", diags)
+            .filter(|path| !path.value.is_empty())
+            .filter(|path| check_sub_path(path, diags));
+        if let Some(view) = fields.get("subPathExpr") {
+            diags.push(
+                Diagnostic::error(&view.place, "subPathExpr is not supported").help("use subPath"),
+            );
+        }
+        let read_only = fields.flag("readOnly", diags);
+        Some(Self {
+            volume: volume?,
+            path: path?,
+            sub_path,
+            read_only,
+        })
+    }
+}
+
+fn check_sub_path(path: &Spanned<String>, diags: &mut Diagnostics) -> bool {
+    let problem = if path.value.starts_with('/') {
+        Some("is not a relative path".to_owned())
+    } else {
+        GuestPath::parse(&format!("/{}", path.value))
+            .err()
+            .map(|error| error.to_string())
+    };
+    if let Some(problem) = &problem {
+        diags.push(
+            Diagnostic::error(&path.place, format!("the path within the volume {problem}"))
+                .found(format!("{:?}", path.value)),
+        );
+    }
+    problem.is_none()
+}
+
+impl VolumeDevice {
+    fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+        let mut fields = view.fields(diags)?;
+        let volume = required_name(&mut fields, "name", VolumeName::parse, diags);
+        let path = guest_path(&mut fields, "devicePath", diags);
+        Some(Self {
+            volume: volume?,
+            path: path?,
+        })
+    }
+}
+
+fn guest_path(
+    fields: &mut Fields<'_>,
+    key: &str,
+    diags: &mut Diagnostics,
+) -> Option<Spanned<GuestPath>> {
+    let text = fields.required_text(key, diags)?;
+    match GuestPath::parse(&text.value) {
+        Ok(path) => Some(text.map(|_| path)),
+        Err(error) => {
+            diags.push(
+                Diagnostic::error(&text.place, format!("the path {error}"))
+                    .found(format!("{:?}", text.value))
+                    .allowed("an absolute path in the guest, such as /var/lib/data"),
+            );
+            None
+        }
+    }
+}
+
+impl EnvVar {
+    fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+        let mut fields = view.fields(diags)?;
+        let name = required_name(&mut fields, "name", EnvName::parse, diags);
+        let source = match fields.get("valueFrom") {
+            Some(from) => read_env_source(&from, diags)?,
+            None => {
+                let value = fields.text("value", diags).unwrap_or_default().to_owned();
+                EnvSource::Value(value)
+            }
+        };
+        Some(Self {
+            name: name?.value,
+            source: Spanned {
+                value: source,
+                place: view.place.clone(),
+            },
+        })
+    }
+}
+
+fn read_env_source(view: &View<'_>, diags: &mut Diagnostics) -> Option<EnvSource> {
+    const KINDS: [&str; 3] = ["configMapKeyRef", "secretKeyRef", "fieldRef"];
+    let (kind, source) = view.entries(diags).into_iter().next()?;
+    let object = match kind {
+        "configMapKeyRef" => ObjectKind::ConfigMap,
+        "secretKeyRef" => ObjectKind::Secret,
+        "fieldRef" => return FieldRef::read(&source, diags).map(EnvSource::Field),
+        other => {
+            diags.push(
+                Diagnostic::error(
+                    &source.place,
+                    format!("{other:?} cannot give a VM a variable"),
+                )
+                .allowed(KINDS.join(", "))
+                .did_you_mean(other, KINDS),
+            );
+            return None;
+        }
+    };
+    let mut fields = source.fields(diags)?;
+    let name = required_name(&mut fields, "name", ObjectName::parse, diags);
+    let key = required_name(&mut fields, "key", DataKey::parse, diags);
+    let optional = fields.flag("optional", diags);
+    Some(EnvSource::Key {
+        kind: object,
+        name: name?.value,
+        key: key?.value,
+        optional,
+    })
+}
+
+fn read_env_from(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<Spanned<EnvFrom>> {
+    let items = fields.items("envFrom", diags);
+    let mut all = Vec::new();
+    for item in items {
+        let Some(mut source) = item.fields(diags) else {
+            continue;
+        };
+        let prefix = source.text("prefix", diags).unwrap_or_default().to_owned();
+        for (field, kind) in [
+            ("configMapRef", ObjectKind::ConfigMap),
+            ("secretRef", ObjectKind::Secret),
+        ] {
+            let Some(mut fields) = source.fields(field, diags) else {
+                continue;
+            };
+            let optional = fields.flag("optional", diags);
+            if let Some(name) = required_name(&mut fields, "name", ObjectName::parse, diags) {
+                all.push(Spanned {
+                    place: name.place,
+                    value: EnvFrom {
+                        kind,
+                        name: name.value,
+                        prefix: prefix.clone(),
+                        optional,
+                    },
+                });
+            }
+        }
+    }
+    all
+}
+
+fn read_memory(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<Spanned<ByteSize>> {
+    let mut resources = fields.fields("resources", diags)?;
+    let mut amount = |kind: &str| {
+        let view = resources.fields(kind, diags)?.get("memory")?;
+        let text = view.scalar_text(diags)?;
+        parse_memory(text, &view.place, diags)
+    };
+    let limit = amount("limits");
+    let request = amount("requests");
+    limit.or(request)
+}
+
+fn parse_memory(text: &str, place: &Place, diags: &mut Diagnostics) -> Option<Spanned<ByteSize>> {
+    /// Less boots nothing; it is a slip of the unit.
+    const LEAST: u64 = 16 << 20;
+    let problem = match parse_quantity(text) {
+        Ok(size) if size.as_bytes() >= LEAST => {
+            return Some(Spanned {
+                value: size,
+                place: place.clone(),
+            });
+        }
+        Ok(_) => "too little memory for a VM".to_owned(),
+        Err(error) => format!("not an amount of memory: {error}"),
+    };
+    diags.push(
+        Diagnostic::error(place, problem)
+            .found(format!("{text:?}"))
+            .allowed("at least 16Mi, as a Kubernetes quantity such as 1Gi"),
+    );
+    None
+}

@@ -1,0 +1,135 @@
+//! VM pods.
+
+use std::collections::BTreeMap;
+
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::names::Namespace;
+use crate::yaml::{Node, View};
+
+use super::Meta;
+use super::annotations::Annotations;
+use super::container::Container;
+use super::meta::texts;
+use super::volume::Volume;
+
+/// The annotation that makes a pod a VM.
+pub(super) const RUNTIME_ANNOTATION: &str = "kubernetes.io/target-runtime";
+/// Its value.
+pub(super) const RUNTIME: &str = "virtlet.cloud";
+/// The runtime class that does the same.
+pub(super) const RUNTIME_CLASS: &str = "disklet";
+
+/// A pod that is a VM.
+#[derive(Debug, Clone)]
+pub struct VmPod {
+    /// Who it is.
+    pub meta: Meta,
+    /// All its annotations as written, for the downward API.
+    pub raw_annotations: Vec<(String, String)>,
+    /// What our annotations say.
+    pub annotations: Annotations,
+    /// The VM.
+    pub container: Container,
+    /// Its volumes, in order.
+    pub volumes: Vec<Volume>,
+    /// The service account's name.
+    pub service_account: String,
+    /// Whether the account's token belongs in the guest.
+    pub mounts_token: bool,
+    /// The guest's host name.
+    pub hostname: String,
+}
+
+/// Whether a Pod, or the template of one, is a VM.
+pub(super) fn is_vm(pod: &Node) -> bool {
+    let annotation = pod
+        .get("metadata")
+        .and_then(|meta| meta.get("annotations")?.get(RUNTIME_ANNOTATION)?.as_str());
+    let class = pod
+        .get("spec")
+        .and_then(|spec| spec.get("runtimeClassName")?.as_str());
+    annotation == Some(RUNTIME) || class == Some(RUNTIME_CLASS)
+}
+
+impl VmPod {
+    pub(super) fn read(
+        view: &View<'_>,
+        namespace: &Namespace,
+        diags: &mut Diagnostics,
+    ) -> Option<Self> {
+        let mut object = view.fields(diags)?;
+        let meta = Meta::read(view, &mut object, namespace, diags);
+        let entries = object
+            .fields("metadata", diags)
+            .map(|mut meta| meta.entries("annotations", diags))
+            .unwrap_or_default();
+        let annotations = Annotations::read(&entries, diags);
+        let raw_annotations = texts(entries, &mut Diagnostics::default());
+        let mut spec = object.required("spec", diags)?.fields(diags)?;
+        let container = read_container(&spec.required("containers", diags)?, diags);
+        for key in ["initContainers", "ephemeralContainers"] {
+            if let Some(view) = spec.get(key) {
+                diags.push(Diagnostic::error(
+                    &view.place,
+                    format!("a VM pod has one container and no {key}"),
+                ));
+            }
+        }
+        let volumes: Vec<_> = spec
+            .items("volumes", diags)
+            .iter()
+            .filter_map(|item| Volume::read(item, diags))
+            .collect();
+        refuse_name_twice(&volumes, diags);
+        let service_account = spec
+            .text("serviceAccountName", diags)
+            .or_else(|| spec.text("serviceAccount", diags))
+            .unwrap_or("default")
+            .to_owned();
+        let mounts_token = spec
+            .get("automountServiceAccountToken")
+            .and_then(|view| view.bool(diags))
+            .unwrap_or(true);
+        let hostname = spec.text("hostname", diags).map(str::to_owned);
+        let (meta, container) = (meta?, container?);
+        Some(Self {
+            hostname: hostname.unwrap_or_else(|| meta.name.to_string()),
+            meta,
+            raw_annotations,
+            annotations: annotations?,
+            container,
+            volumes,
+            service_account,
+            mounts_token,
+        })
+    }
+}
+
+fn read_container(containers: &View<'_>, diags: &mut Diagnostics) -> Option<Container> {
+    let all = containers.items(diags);
+    match all.as_slice() {
+        [only] => Container::read(only, diags),
+        several => {
+            diags.push(
+                Diagnostic::error(&containers.place, "a VM pod has one container: the VM")
+                    .found(format!("{} containers", several.len()))
+                    .help("put the others into a pod of their own"),
+            );
+            None
+        }
+    }
+}
+
+fn refuse_name_twice(volumes: &[Volume], diags: &mut Diagnostics) {
+    let mut seen = BTreeMap::new();
+    for volume in volumes {
+        let name = &volume.name;
+        if let Some(first) = seen.insert(&name.value, &name.place) {
+            diags.push(
+                Diagnostic::error(&name.place, "two volumes cannot have one name")
+                    .found(&name.value)
+                    .help(format!("the first is at {first}")),
+            );
+        }
+    }
+}

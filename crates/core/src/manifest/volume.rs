@@ -1,0 +1,255 @@
+//! The volumes of a pod.
+
+use disklet_flexvolume::{self as flexvolume, Options};
+
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::names::{ObjectName, VolumeName};
+use crate::yaml::{Fields, Spanned, Value, View};
+
+use super::files::SourceFiles;
+use super::meta::required_name;
+
+/// One volume of a pod.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    /// Its name in the pod.
+    pub name: Spanned<VolumeName>,
+    /// What it is.
+    pub source: Spanned<VolumeSource>,
+}
+
+/// What a pod's volume is.
+#[derive(Debug, Clone)]
+pub enum VolumeSource {
+    /// A disk described in the pod, by our FlexVolume driver.
+    Flex(FlexVolume),
+    /// A claim.
+    Claim {
+        /// The claim's name.
+        name: ObjectName,
+        /// The guest may not write.
+        read_only: bool,
+    },
+    /// Files that are written into the guest: Secret, ConfigMap, projected,
+    /// downwardAPI.
+    Files(SourceFiles),
+    /// A directory of the node or of a server, by the field's name.
+    Directory(String),
+}
+
+/// Volume kinds that are directories and cannot be disks.
+const DIRECTORIES: [&str; 25] = [
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "csi",
+    "emptyDir",
+    "ephemeral",
+    "fc",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "glusterfs",
+    "hostPath",
+    "image",
+    "iscsi",
+    "local",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "storageos",
+    "vsphereVolume",
+];
+
+const KINDS: [&str; 6] = [
+    "flexVolume",
+    "persistentVolumeClaim",
+    "secret",
+    "configMap",
+    "projected",
+    "downwardAPI",
+];
+
+impl Volume {
+    pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+        let mut fields = view.fields(diags)?;
+        let name = required_name(&mut fields, "name", VolumeName::parse, diags);
+        let mut kinds = fields.unread().into_iter();
+        let Some((kind, source)) = kinds.next() else {
+            diags.push(
+                Diagnostic::error(&view.place, "the volume does not say what it is")
+                    .allowed(KINDS.join(", ")),
+            );
+            return None;
+        };
+        if let Some((second, at)) = kinds.next() {
+            diags.push(
+                Diagnostic::error(&at.place, "a volume is of one kind")
+                    .found(format!("{kind} and {second}"))
+                    .help("remove one of the two"),
+            );
+        }
+        let value = read_source(kind, &source, diags)?;
+        let place = source.place;
+        Some(Self {
+            name: name?,
+            source: Spanned { value, place },
+        })
+    }
+}
+
+fn read_source(kind: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<VolumeSource> {
+    match kind {
+        "flexVolume" => FlexVolume::read(view, diags).map(VolumeSource::Flex),
+        "persistentVolumeClaim" => {
+            let mut fields = view.fields(diags)?;
+            let name = required_name(&mut fields, "claimName", ObjectName::parse, diags);
+            let read_only = fields.flag("readOnly", diags);
+            Some(VolumeSource::Claim {
+                name: name?.value,
+                read_only,
+            })
+        }
+        "secret" => SourceFiles::read_secret(view, diags).map(VolumeSource::Files),
+        "configMap" => SourceFiles::read_config_map(view, diags).map(VolumeSource::Files),
+        "downwardAPI" => SourceFiles::read_downward(view, diags).map(VolumeSource::Files),
+        "projected" => SourceFiles::read_projected(view, diags).map(VolumeSource::Files),
+        kind if DIRECTORIES.contains(&kind) => Some(VolumeSource::Directory(kind.to_owned())),
+        other => {
+            diags.push(
+                Diagnostic::error(&view.place, format!("unknown kind of volume {other:?}"))
+                    .allowed(KINDS.join(", "))
+                    .did_you_mean(other, KINDS.into_iter().chain(DIRECTORIES)),
+            );
+            None
+        }
+    }
+}
+
+/// A disk by our FlexVolume driver.
+#[derive(Debug, Clone)]
+pub struct FlexVolume {
+    /// What the options say.
+    pub options: Options,
+    /// The guest may not write.
+    pub read_only: bool,
+    /// A Secret of the pod's namespace with the Ceph key, so that the key need
+    /// not stand in the manifest.
+    pub secret: Option<Spanned<ObjectName>>,
+}
+
+impl FlexVolume {
+    pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+        let mut fields = view.fields(diags)?;
+        let driver = fields.required_text("driver", diags)?;
+        if !flexvolume::is_ours(&driver.value) {
+            diags.push(
+                Diagnostic::error(
+                    &driver.place,
+                    "another FlexVolume driver's volume cannot be a disk of a VM",
+                )
+                .found(format!("{:?}", driver.value))
+                .allowed(flexvolume::DRIVERS.join(", "))
+                .did_you_mean(&driver.value, flexvolume::DRIVERS),
+            );
+            return None;
+        }
+        let read_only = fields.flag("readOnly", diags);
+        let secret = fields
+            .fields("secretRef", diags)
+            .and_then(|mut secret| required_name(&mut secret, "name", ObjectName::parse, diags));
+        let options = match fields.get("options") {
+            Some(options) => read_options(&options, diags)?,
+            None => read_entries(&fields, &[], diags)?,
+        };
+        if let Some(secret) = &secret
+            && !matches!(options, Options::Ceph(_))
+        {
+            diags.push(
+                Diagnostic::error(&secret.place, "only a ceph volume uses a Secret")
+                    .help("remove secretRef"),
+            );
+        }
+        Some(Self {
+            options,
+            read_only,
+            secret,
+        })
+    }
+}
+
+fn read_options(view: &View<'_>, diags: &mut Diagnostics) -> Option<Options> {
+    let fields = view.fields(diags)?;
+    let entries = view.entries(diags);
+    read_entries(&fields, &entries, diags)
+}
+
+/// Options are texts. What is written as a number is reported and read on as
+/// a text, so that the other problems show in the same run.
+fn read_entries(
+    options: &Fields<'_>,
+    entries: &[(&str, View<'_>)],
+    diags: &mut Diagnostics,
+) -> Option<Options> {
+    let errors_before = diags.errors();
+    let texts: Vec<(&str, &str)> = entries
+        .iter()
+        .filter_map(|(key, view)| Some((*key, option_text(key, view, diags)?)))
+        .collect();
+    match Options::parse(texts) {
+        Ok(options) => (diags.errors() == errors_before).then_some(options),
+        Err(errors) => {
+            for error in errors {
+                let entry = entries.iter().find(|(key, _)| *key == error.key);
+                let place = entry.map_or_else(
+                    || {
+                        let mut place = options.place().clone();
+                        place.path = place.path.key(&error.key);
+                        place
+                    },
+                    |(_, view)| view.place.clone(),
+                );
+                let mut problem = Diagnostic::error(&place, error.to_string());
+                if let Some(found) = error.found() {
+                    problem = problem.found(format!("{found:?}"));
+                }
+                problem = problem.allowed(error.allowed());
+                if let Some(near) = error.suggestion() {
+                    problem = problem.help(format!("did you mean {near:?}?"));
+                }
+                diags.push(problem);
+            }
+            None
+        }
+    }
+}
+
+fn option_text<'n>(key: &str, view: &View<'n>, diags: &mut Diagnostics) -> Option<&'n str> {
+    match &view.node.value {
+        Value::Str(text) => Some(text),
+        Value::Int(_, text) | Value::Float(_, text) => {
+            // The value shows only where it cannot be (part of) a key.
+            let open = ["part", "capacity", "type"].contains(&key.to_ascii_lowercase().as_str());
+            if open {
+                view.wrong_kind("a text", diags);
+            } else {
+                diags.push(
+                    Diagnostic::error(&view.place, "must be a text")
+                        .found("a number")
+                        .help("write it in quotes"),
+                );
+            }
+            Some(text)
+        }
+        Value::Null => Some(""),
+        _ => {
+            view.wrong_kind("a text", diags);
+            None
+        }
+    }
+}

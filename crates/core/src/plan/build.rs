@@ -1,0 +1,266 @@
+//! From decided disks to steps and domain. Nothing here can fail.
+
+use uuid::Uuid;
+
+use super::{Plan, PlannedDisk, Size, Source, Step};
+use crate::cloudinit::CloudInit;
+use crate::config::Config;
+use crate::domain::{
+    BackingFile, Cpu, Disk, DiskSource, Domain, Format, Hypervisor, Owner, RbdAuth, Slice,
+};
+use crate::names::{ContainerName, Namespace, ObjectName};
+use crate::units::ByteSize;
+
+/// All that resolution decided about a VM.
+#[derive(Debug)]
+pub struct Draft {
+    /// The VM's namespace.
+    pub namespace: Namespace,
+    /// The VM's name.
+    pub name: ObjectName,
+    /// The container's name.
+    pub container: ContainerName,
+    /// The domain's UUID.
+    pub uuid: Uuid,
+    /// Its memory.
+    pub memory: ByteSize,
+    /// Its virtual CPUs.
+    pub vcpus: u32,
+    /// The CPU it sees.
+    pub cpu: Cpu,
+    /// How it is run; absent: a trial boot on the node decides.
+    pub hypervisor: Option<Hypervisor>,
+    /// The hardware address of its network interface.
+    pub mac: String,
+    /// Its disks, in order.
+    pub disks: Vec<PlannedDisk>,
+    /// Its cloud-init image.
+    pub cloud_init: CloudInit,
+    /// What is not known yet.
+    pub known_later: Vec<String>,
+}
+
+/// The header of a persistent root comes before the data; a MiB keeps the
+/// guest's blocks aligned on any device.
+const ROOT_DATA_OFFSET: u64 = 1 << 20;
+
+impl Draft {
+    /// The plan.
+    #[must_use]
+    pub fn build(mut self, config: &Config) -> Plan {
+        let hypervisor = self.hypervisor.unwrap_or_else(|| {
+            self.known_later.push(
+                "domain type: a trial boot on the node decides (domainType: auto)".to_owned(),
+            );
+            Hypervisor::Qemu
+        });
+        let domain = Domain {
+            hypervisor,
+            name: format!("{}-{}", self.uuid, self.container),
+            uuid: self.uuid,
+            owner: Owner {
+                namespace: self.namespace.to_string(),
+                name: self.name.to_string(),
+            },
+            memory: self.memory,
+            vcpus: self.vcpus,
+            cpu: self.cpu,
+            emulator: config.emulator.clone(),
+            disks: self.disks.iter().map(domain_disk).collect(),
+            mac: self.mac,
+        };
+        let label = self.cloud_init.label();
+        let mut steps: Vec<Step> = Vec::new();
+        for disk in &self.disks {
+            steps.extend(steps_of(disk, label));
+        }
+        steps.push(Step::DefineDomain {
+            name: domain.name.clone(),
+            uuid: domain.uuid,
+        });
+        steps.push(Step::StartDomain {
+            name: domain.name.clone(),
+        });
+        Plan {
+            namespace: self.namespace,
+            name: self.name,
+            uuid: self.uuid,
+            disks: self.disks,
+            steps,
+            domain,
+            cloud_init: self.cloud_init,
+            known_later: self.known_later,
+        }
+    }
+}
+
+fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
+    let pool = disk
+        .pool
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    match &disk.source {
+        Source::Image {
+            image,
+            digest,
+            store_file,
+            overlay,
+        } => vec![
+            Step::PullImage {
+                image: image.to_string(),
+                digest: digest.map(|digest| digest.to_string()),
+            },
+            Step::CreateOverlay {
+                pool,
+                volume: overlay.name.clone(),
+                file: overlay.path.clone(),
+                backing: store_file.clone(),
+                size: disk.size,
+            },
+        ],
+        Source::NewVolume(volume) => vec![Step::CreateVolume {
+            pool,
+            volume: volume.name.clone(),
+            file: volume.path.clone(),
+            size: disk.size.known().unwrap_or(ByteSize::from_bytes(0)),
+            filesystem: "ext4",
+        }],
+        Source::RawDevice(device) => vec![expose_device(disk, device, true)],
+        Source::BlockClaim { device, .. } => vec![expose_device(disk, device, false)],
+        Source::PersistentRoot {
+            device,
+            image,
+            digest,
+            store_file,
+            recreate,
+            ..
+        } => vec![
+            Step::PullImage {
+                image: image.to_string(),
+                digest: digest.map(|digest| digest.to_string()),
+            },
+            expose_device(disk, device, false),
+            Step::FillRoot {
+                device: device.exposed.clone(),
+                image_file: store_file.clone(),
+                digest: digest.map(|digest| digest.to_string()),
+                offset: ROOT_DATA_OFFSET,
+                recreate: *recreate,
+            },
+        ],
+        Source::DiskImage { file, .. } => vec![Step::ExposeFile {
+            disk: disk.name.clone(),
+            from: file.from.clone(),
+            to: file.exposed.clone(),
+        }],
+        Source::Rbd { ceph, key } => key
+            .iter()
+            .map(|(uuid, key)| Step::DefineSecret {
+                uuid: *uuid,
+                usage: format!("disklet/{uuid}"),
+                user: ceph.user.as_str().to_owned(),
+                key: key.clone(),
+            })
+            .collect(),
+        Source::CloudInit { path } => vec![Step::WriteCloudInit {
+            file: path.clone(),
+            label,
+        }],
+    }
+}
+
+fn expose_device(disk: &PlannedDisk, device: &super::ExposedPath, whitelisted: bool) -> Step {
+    Step::ExposeDevice {
+        disk: disk.name.clone(),
+        from: device.from.clone(),
+        to: device.exposed.clone(),
+        number: device.number,
+        whitelisted,
+    }
+}
+
+fn domain_disk(disk: &PlannedDisk) -> Disk {
+    Disk {
+        device: disk.device,
+        source: domain_source(disk),
+        format: disk.format,
+        target: disk.target,
+        serial: disk.serial.clone(),
+        read_only: disk.read_only,
+        boots: disk.name == PlannedDisk::ROOT,
+    }
+}
+
+fn domain_source(disk: &PlannedDisk) -> DiskSource {
+    let whole = |path: &str| DiskSource::Block {
+        path: path.to_owned(),
+        slice: None,
+    };
+    let file = |path: &str| DiskSource::File {
+        path: path.to_owned(),
+        backing: Vec::new(),
+    };
+    match &disk.source {
+        Source::Image {
+            store_file,
+            overlay,
+            ..
+        } => DiskSource::File {
+            path: overlay.path.clone(),
+            backing: vec![BackingFile {
+                path: store_file.clone(),
+                format: Format::Raw,
+            }],
+        },
+        Source::NewVolume(volume) => file(&volume.path),
+        Source::RawDevice(device) | Source::BlockClaim { device, .. } => whole(&device.exposed),
+        Source::PersistentRoot {
+            device,
+            device_size,
+            ..
+        } => DiskSource::Block {
+            path: device.exposed.clone(),
+            slice: Some(Slice {
+                offset: ROOT_DATA_OFFSET,
+                size: device_size.as_bytes().saturating_sub(ROOT_DATA_OFFSET),
+            }),
+        },
+        Source::DiskImage { file: image, .. } => file(&image.exposed),
+        Source::Rbd { ceph, key } => DiskSource::Rbd {
+            pool: ceph.pool.as_str().to_owned(),
+            image: ceph.volume.as_str().to_owned(),
+            monitors: ceph
+                .monitors
+                .iter()
+                .map(|monitor| (monitor.host.clone(), monitor.port))
+                .collect(),
+            auth: key.as_ref().map(|(secret, _)| RbdAuth {
+                user: ceph.user.as_str().to_owned(),
+                secret: *secret,
+            }),
+        },
+        Source::CloudInit { path } => file(path),
+    }
+}
+
+impl PlannedDisk {
+    /// The boot disk's name.
+    pub const ROOT: &str = "root";
+    /// The cloud-init image's name.
+    pub const CLOUD_INIT: &str = "cloud-init";
+
+    /// The least size of a persistent root's device beyond its image.
+    #[must_use]
+    pub fn root_overhead() -> ByteSize {
+        ByteSize::from_bytes(ROOT_DATA_OFFSET)
+    }
+
+    /// What is not known about the disk, in a sentence.
+    pub(crate) fn known_later(&self) -> Option<String> {
+        match self.size {
+            Size::Known(_) => None,
+            size => Some(format!("size of disk {}: {size}", self.name)),
+        }
+    }
+}

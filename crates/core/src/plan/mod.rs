@@ -1,0 +1,44 @@
+//! A plan: what a VM's disks are and what would be done to have them.
+//!
+//! It is a value. Printing it changes nothing, and the executor consumes its
+//! steps as they are.
+
+mod build;
+mod disk;
+mod step;
+mod view;
+
+pub use build::Draft;
+pub use disk::{
+    Access, Claimed, CopyMode, ExposedPath, HostPath, Migration, MountPoint, PlannedDisk, Size,
+    Source, VolumeFile,
+};
+pub use step::Step;
+pub use view::PlanView;
+
+use uuid::Uuid;
+
+use crate::cloudinit::CloudInit;
+use crate::domain::Domain;
+use crate::names::{Namespace, ObjectName};
+
+/// The plan of one VM.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The VM's namespace.
+    pub namespace: Namespace,
+    /// The VM's name.
+    pub name: ObjectName,
+    /// The domain's UUID.
+    pub uuid: Uuid,
+    /// Its disks, in order.
+    pub disks: Vec<PlannedDisk>,
+    /// What would be done, in order.
+    pub steps: Vec<Step>,
+    /// The domain.
+    pub domain: Domain,
+    /// The cloud-init image.
+    pub cloud_init: CloudInit,
+    /// What is not known yet, each in a sentence.
+    pub known_later: Vec<String>,
+}

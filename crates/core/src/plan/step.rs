@@ -1,0 +1,200 @@
+//! What would be done to have a VM's disks.
+
+use std::fmt;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::{HostPath, Size};
+use crate::facts::DeviceNumber;
+use crate::text::Secret;
+use crate::units::ByteSize;
+
+/// One step. The executor matches on these, and nothing else does.
+#[derive(Debug, Clone, Serialize)]
+#[serde(
+    tag = "step",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum Step {
+    /// Fetch an image into the store, unless it is there.
+    PullImage {
+        /// Its name as written.
+        image: String,
+        /// Its digest, if the name pins one or the store knows it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        digest: Option<String>,
+    },
+    /// Lay an overlay of our own over an image of the store.
+    CreateOverlay {
+        /// The pool.
+        pool: String,
+        /// The volume's name.
+        volume: String,
+        /// Its file.
+        file: String,
+        /// The file below it.
+        backing: String,
+        /// The size the guest sees.
+        #[serde(serialize_with = "size_or_words")]
+        size: Size,
+    },
+    /// Make a volume with one partition and a filesystem on it.
+    CreateVolume {
+        /// The pool.
+        pool: String,
+        /// The volume's name.
+        volume: String,
+        /// Its file.
+        file: String,
+        /// Its size.
+        size: ByteSize,
+        /// What its partition is formatted with.
+        filesystem: &'static str,
+    },
+    /// Check that a path is a block device, hold it, and show it at a path of
+    /// ours.
+    ExposeDevice {
+        /// Whose it is.
+        disk: String,
+        /// Where it is.
+        #[serde(serialize_with = "host_path")]
+        from: HostPath,
+        /// Where libvirt will find it.
+        to: String,
+        /// Which device it must be.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        number: Option<DeviceNumber>,
+        /// It must be one that the whitelist allows.
+        whitelisted: bool,
+    },
+    /// Check that a path is a regular file, hold it, and show it at a path of
+    /// ours.
+    ExposeFile {
+        /// Whose it is.
+        disk: String,
+        /// Where it is.
+        #[serde(serialize_with = "host_path")]
+        from: HostPath,
+        /// Where libvirt will find it.
+        to: String,
+    },
+    /// Fill a persistent root from its image, unless it is complete.
+    FillRoot {
+        /// The device, at our path.
+        device: String,
+        /// The image's file in the store.
+        image_file: String,
+        /// The image's digest, once known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        digest: Option<String>,
+        /// Where the data begins; the header is before it.
+        offset: u64,
+        /// Foreign data, or another image's, may be overwritten.
+        recreate: bool,
+    },
+    /// Give libvirt a key.
+    DefineSecret {
+        /// The secret's UUID.
+        uuid: Uuid,
+        /// What libvirt lists it under.
+        usage: String,
+        /// Whose key it is.
+        user: String,
+        /// The key; it is not written down anywhere.
+        #[serde(skip)]
+        key: Secret,
+    },
+    /// Write the cloud-init image, readable for QEMU only.
+    WriteCloudInit {
+        /// Its file.
+        file: String,
+        /// Its volume label.
+        label: &'static str,
+    },
+    /// Define the domain.
+    DefineDomain {
+        /// Its name.
+        name: String,
+        /// Its UUID.
+        uuid: Uuid,
+    },
+    /// Start the domain.
+    StartDomain {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PullImage { image, .. } => write!(f, "pull image {image} unless it is there"),
+            Self::CreateOverlay {
+                pool,
+                volume,
+                backing,
+                size,
+                ..
+            } => write!(
+                f,
+                "create overlay {volume} in pool {pool} over {backing}, size: {size}"
+            ),
+            Self::CreateVolume {
+                pool,
+                volume,
+                size,
+                filesystem,
+                ..
+            } => write!(
+                f,
+                "create volume {volume} in pool {pool}, {size}, one {filesystem} partition"
+            ),
+            Self::ExposeDevice {
+                from, to, number, ..
+            } => {
+                write!(f, "check block device {from}")?;
+                if let Some(number) = number {
+                    write!(f, " ({number})")?;
+                }
+                write!(f, ", show it at {to}")
+            }
+            Self::ExposeFile { from, to, .. } => {
+                write!(f, "check disk image {from}, show it at {to}")
+            }
+            Self::FillRoot {
+                device,
+                image_file,
+                recreate,
+                ..
+            } => {
+                let unless = if *recreate {
+                    "unless complete, overwriting what is there"
+                } else {
+                    "unless complete; other data is refused"
+                };
+                write!(f, "fill {device} from {image_file} {unless}")
+            }
+            Self::DefineSecret { uuid, user, .. } => {
+                write!(f, "give libvirt the Ceph key of {user} as secret {uuid}")
+            }
+            Self::WriteCloudInit { file, label } => {
+                write!(f, "write cloud-init image {file} ({label})")
+            }
+            Self::DefineDomain { name, .. } => write!(f, "define domain {name}"),
+            Self::StartDomain { name } => write!(f, "start domain {name}"),
+        }
+    }
+}
+
+fn host_path<S: serde::Serializer>(value: &HostPath, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn size_or_words<S: serde::Serializer>(value: &Size, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Size::Known(size) => size.serialize(serializer),
+        later => serializer.collect_str(later),
+    }
+}

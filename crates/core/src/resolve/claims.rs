@@ -1,0 +1,225 @@
+//! Which volume each claim is bound to.
+//!
+//! In a cluster that is the API server's word: a claim that has a status is
+//! taken as it says. Claims from plain files are bound here as the
+//! PersistentVolume controller would do it, except that its choice between
+//! equals depends on timing and ours does not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::manifest::{Claim, Key, Objects, PersistentVolume, VolumeMode};
+use crate::names::ObjectName;
+
+/// The outcome for every claim of the input.
+#[derive(Debug, Default)]
+pub(super) struct Bindings(BTreeMap<Key, Result<ObjectName, NotBound>>);
+
+/// Why a claim has no volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NotBound {
+    /// The API server says that it is not bound.
+    Phase(String),
+    /// The volume it names is not in the input.
+    VolumeMissing(ObjectName),
+    /// The volume it names belongs to another claim.
+    VolumeTaken(ObjectName),
+    /// The volume it names does not fit it.
+    VolumeUnfit(ObjectName, &'static str),
+    /// No volume of the input fits it; for each, why.
+    NoMatch(Vec<(ObjectName, &'static str)>),
+}
+
+impl Bindings {
+    /// Binds all claims. Claims that name their volume, or that a volume
+    /// names, go first; the rest follow in the order of their names, each
+    /// taking the smallest volume that fits.
+    pub(super) fn of(objects: &Objects) -> Self {
+        let mut bindings = BTreeMap::new();
+        let mut taken: BTreeSet<ObjectName> = BTreeSet::new();
+        let mut open = Vec::new();
+        for (key, claim) in &objects.claims {
+            match already_bound(key, claim, objects) {
+                Some(outcome) => {
+                    taken.extend(outcome.iter().cloned());
+                    bindings.insert(key.clone(), outcome);
+                }
+                None => open.push((key, claim)),
+            }
+        }
+        for (key, claim) in open {
+            let outcome = smallest_fitting(key, claim, objects, &taken);
+            taken.extend(outcome.iter().cloned());
+            bindings.insert(key.clone(), outcome);
+        }
+        Self(bindings)
+    }
+
+    /// The volume of a claim of the input; absent if there is no such claim.
+    pub(super) fn volume(&self, claim: &Key) -> Option<&Result<ObjectName, NotBound>> {
+        self.0.get(claim)
+    }
+}
+
+fn already_bound(
+    key: &Key,
+    claim: &Claim,
+    objects: &Objects,
+) -> Option<Result<ObjectName, NotBound>> {
+    if let Some(phase) = claim.phase.as_deref().filter(|phase| *phase != "Bound") {
+        return Some(Err(NotBound::Phase(phase.to_owned())));
+    }
+    if let Some(wanted) = &claim.volume {
+        let name = &wanted.value;
+        let Some(volume) = objects.volumes.get(name) else {
+            return Some(Err(NotBound::VolumeMissing(name.clone())));
+        };
+        if kept_for_another(volume, key) {
+            return Some(Err(NotBound::VolumeTaken(name.clone())));
+        }
+        if claim.phase.is_none()
+            && let Some(why) = misfit_of_named(volume, claim)
+        {
+            return Some(Err(NotBound::VolumeUnfit(name.clone(), why)));
+        }
+        return Some(Ok(name.clone()));
+    }
+    let keeper = objects
+        .volumes
+        .values()
+        .find(|volume| kept_for(volume, key))?;
+    Some(match misfit_of_named(keeper, claim) {
+        Some(why) => Err(NotBound::VolumeUnfit(keeper.name.clone(), why)),
+        None => Ok(keeper.name.clone()),
+    })
+}
+
+fn smallest_fitting(
+    key: &Key,
+    claim: &Claim,
+    objects: &Objects,
+    taken: &BTreeSet<ObjectName>,
+) -> Result<ObjectName, NotBound> {
+    let mut reasons = Vec::new();
+    let mut best: Option<&PersistentVolume> = None;
+    for volume in objects.volumes.values() {
+        let why = if taken.contains(&volume.name) || kept_for_another(volume, key) {
+            Some("belongs to another claim")
+        } else {
+            misfit(volume, claim)
+        };
+        match why {
+            Some(why) => reasons.push((volume.name.clone(), why)),
+            // Volumes come in the order of their names, so of two equals the
+            // first stays.
+            None if best.is_none_or(|best| volume.capacity < best.capacity) => best = Some(volume),
+            None => {}
+        }
+    }
+    match best {
+        Some(volume) => Ok(volume.name.clone()),
+        None => Err(NotBound::NoMatch(reasons)),
+    }
+}
+
+fn kept_for(volume: &PersistentVolume, (namespace, name): &Key) -> bool {
+    volume
+        .claim
+        .as_ref()
+        .is_some_and(|claim| claim.namespace == namespace.as_str() && claim.name == name.as_str())
+}
+
+fn kept_for_another(volume: &PersistentVolume, key: &Key) -> bool {
+    volume.claim.is_some() && !kept_for(volume, key)
+}
+
+/// What even a volume that was named must fulfil.
+fn misfit_of_named(volume: &PersistentVolume, claim: &Claim) -> Option<&'static str> {
+    if volume.mode != claim.mode {
+        return Some(mode_misfit(volume.mode));
+    }
+    if volume.capacity < claim.request {
+        return Some("is too small");
+    }
+    if volume.class != claim.class {
+        return Some("is of another storage class");
+    }
+    let has = |mode: &String| volume.access_modes.contains(mode);
+    if !claim.access_modes.iter().all(has) {
+        return Some("lacks an access mode that the claim asks for");
+    }
+    None
+}
+
+fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<&'static str> {
+    if volume
+        .phase
+        .as_deref()
+        .is_some_and(|phase| phase != "Available")
+    {
+        return Some("is not available");
+    }
+    if !claim.selector.selects(&volume.labels) {
+        return Some("is not selected by the claim's labels");
+    }
+    misfit_of_named(volume, claim)
+}
+
+fn mode_misfit(mode: VolumeMode) -> &'static str {
+    match mode {
+        VolumeMode::Block => "is a block volume, and the claim asks for a filesystem",
+        VolumeMode::Filesystem => "is a filesystem volume, and the claim asks for a block device",
+    }
+}
+
+impl NotBound {
+    /// What to tell, and what to do.
+    pub(super) fn explain(&self, claim: &Claim) -> (String, String) {
+        match self {
+            Self::Phase(phase) => (
+                format!("the claim is {phase}, not Bound"),
+                "wait until the cluster has bound it, or see kubectl describe pvc".to_owned(),
+            ),
+            Self::VolumeMissing(volume) => (
+                format!("the claim's volume {volume} is not in the input"),
+                format!("give the PersistentVolume {volume} with -f as well"),
+            ),
+            Self::VolumeTaken(volume) => (
+                format!("the claim's volume {volume} is kept for another claim"),
+                "name another volume, or mend the volume's claimRef".to_owned(),
+            ),
+            Self::VolumeUnfit(volume, why) => (
+                format!("the claim's volume {volume} {why}"),
+                "make the claim and its volume agree".to_owned(),
+            ),
+            Self::NoMatch(reasons) if reasons.is_empty() => (
+                "the claim is not bound: the input has no PersistentVolume".to_owned(),
+                provision_help(claim),
+            ),
+            Self::NoMatch(reasons) => {
+                let told: Vec<_> = reasons
+                    .iter()
+                    .take(5)
+                    .map(|(volume, why)| format!("{volume} {why}"))
+                    .collect();
+                (
+                    format!(
+                        "the claim is not bound: no volume fits ({})",
+                        told.join("; ")
+                    ),
+                    provision_help(claim),
+                )
+            }
+        }
+    }
+}
+
+fn provision_help(claim: &Claim) -> String {
+    if claim.class.is_empty() {
+        "give a PersistentVolume that fits with -f".to_owned()
+    } else {
+        format!(
+            "give the PersistentVolume that class {} made for it with -f, such as from kubectl get pv -o yaml",
+            claim.class
+        )
+    }
+}

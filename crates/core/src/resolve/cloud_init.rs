@@ -1,0 +1,64 @@
+//! What goes into a VM's cloud-init image.
+
+use uuid::Uuid;
+
+use super::Resolver;
+use crate::cloudinit::{CloudInitSpec, DeviceLink, Mount, NetworkSpec};
+use crate::diag::Diagnostics;
+use crate::manifest::VmPod;
+use crate::plan::PlannedDisk;
+
+impl Resolver<'_> {
+    pub(super) fn cloud_init(
+        &self,
+        pod: &VmPod,
+        uuid: Uuid,
+        disks: &[PlannedDisk],
+        mac: &str,
+        diags: &mut Diagnostics,
+    ) -> CloudInitSpec {
+        let annotations = &pod.annotations;
+        CloudInitSpec {
+            image_type: annotations.image_type,
+            // A new pod is a new instance, even if it has an old one's name
+            // and its disk: its files, keys and mounts may be others.
+            instance_id: pod.meta.uid.clone().unwrap_or_else(|| uuid.to_string()),
+            hostname: pod.hostname.clone(),
+            ssh_keys: self.ssh_keys(pod, diags),
+            meta_data: annotations.meta_data.clone(),
+            user_data: self.user_data(pod, diags),
+            mounts: mounts(disks),
+            links: links(disks),
+            files: self.files(pod, diags),
+            environment: self.environment(pod, diags),
+            network: (!annotations.force_dhcp).then(|| NetworkSpec {
+                mac: mac.to_owned(),
+            }),
+        }
+    }
+}
+
+fn mounts(disks: &[PlannedDisk]) -> Vec<Mount> {
+    disks
+        .iter()
+        .flat_map(|disk| disk.mounts.iter().map(move |mount| (disk, mount)))
+        .map(|(disk, mount)| Mount {
+            device: disk.target.guest_device(disk.device, &disk.serial),
+            part: mount.part,
+            path: mount.path.clone(),
+            read_only: mount.read_only,
+        })
+        .collect()
+}
+
+fn links(disks: &[PlannedDisk]) -> Vec<DeviceLink> {
+    disks
+        .iter()
+        .filter_map(|disk| {
+            Some(DeviceLink {
+                device: disk.target.guest_device(disk.device, &disk.serial),
+                path: disk.link.clone()?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,108 @@
+//! Raw devices: which of them a pod may use.
+//!
+//! A device is allowed if one of the whitelist's globs matches a path of it.
+//! What counts is the device's number: a link that points elsewhere gains
+//! nothing, and a link into `/dev/mapper` works.
+
+use super::Resolver;
+use crate::config::RawDeviceGlob;
+use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::facts::{DeviceNumber, Fact, PathFact};
+use crate::plan::Size;
+
+/// Whether a text is a path below `/dev` that stays there.
+#[must_use]
+pub fn is_device_path(path: &str) -> bool {
+    path.strip_prefix("/dev/").is_some_and(|below| {
+        !below.is_empty()
+            && !below.split('/').any(|part| matches!(part, "" | "." | ".."))
+            && !below.chars().any(char::is_control)
+    })
+}
+
+/// A device that may be used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Allowed {
+    pub(super) number: Option<DeviceNumber>,
+    pub(super) size: Size,
+}
+
+impl Resolver<'_> {
+    pub(super) fn raw_device(
+        &self,
+        path: &str,
+        place: &Place,
+        diags: &mut Diagnostics,
+    ) -> Option<Allowed> {
+        if !is_device_path(path) {
+            diags.push(
+                Diagnostic::error(place, "not a path of a device")
+                    .found(format!("{path:?}"))
+                    .allowed("a path below /dev without \".\", \"..\" and empty components"),
+            );
+            return None;
+        }
+        match self.facts.path(path) {
+            Fact::Unknown => self.unseen_device(path, place, diags),
+            Fact::Known(PathFact::Block { number, size }) => {
+                if !self.allowed_devices.contains(&number) {
+                    diags.push(
+                        self.not_whitelisted(place)
+                            .found(format!("{path}, which is block device {number}")),
+                    );
+                    return None;
+                }
+                Some(Allowed {
+                    number: Some(number),
+                    size: size.map_or(Size::OnNode, Size::Known),
+                })
+            }
+            Fact::Known(other) => {
+                let told = match other {
+                    PathFact::Missing => "the device does not exist on this machine".to_owned(),
+                    PathFact::Forbidden => {
+                        "the device may not be looked at by this user".to_owned()
+                    }
+                    other => format!("not a block device, but {other}"),
+                };
+                diags.push(
+                    Diagnostic::error(place, told)
+                        .found(path)
+                        .allowed("a block device")
+                        .help("to plan for another node use --facts FILE, or --offline"),
+                );
+                None
+            }
+        }
+    }
+
+    /// Nobody has looked at the node: the path itself must match, and the
+    /// executor compares numbers.
+    fn unseen_device(&self, path: &str, place: &Place, diags: &mut Diagnostics) -> Option<Allowed> {
+        if !self
+            .config
+            .raw_devices
+            .iter()
+            .any(|glob| glob.matches(path))
+        {
+            diags.push(self.not_whitelisted(place).found(path));
+            return None;
+        }
+        Some(Allowed {
+            number: None,
+            size: Size::OnNode,
+        })
+    }
+
+    fn not_whitelisted(&self, place: &Place) -> Diagnostic {
+        let globs: Vec<_> = self
+            .config
+            .raw_devices
+            .iter()
+            .map(RawDeviceGlob::as_str)
+            .collect();
+        Diagnostic::error(place, "the device is not on this node's whitelist")
+            .allowed(format!("devices that match {}", globs.join(", ")))
+            .help("the node's administrator sets it with --raw-devices or VIRTLET_RAW_DEVICES")
+    }
+}

@@ -1,0 +1,146 @@
+//! Flexvolumes: ephemeral qcow2 volumes, raw devices, Ceph images.
+
+use disklet_flexvolume::{Ceph, Key, Options};
+use uuid::Uuid;
+
+use super::volumes::FlexDisk;
+use super::{Piece, Vm};
+use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::domain::{DeviceKind, Format, Serial};
+use crate::manifest::{DataRef, MAX_DISK_BYTES, ObjectKind};
+use crate::names::{DataKey, VolumeName};
+use crate::plan::{ExposedPath, HostPath, Migration, MountPoint, Size, Source};
+use crate::resolve::{Resolver, derived_uuid};
+use crate::text::Secret;
+use crate::units::ByteSize;
+use crate::yaml::Spanned;
+
+impl Resolver<'_> {
+    pub(super) fn flex_disk(
+        &self,
+        vm: Vm<'_>,
+        name: &Spanned<VolumeName>,
+        disk: &FlexDisk<'_>,
+        diags: &mut Diagnostics,
+    ) -> Option<Piece> {
+        let place = &name.place;
+        let name = &name.value;
+        let (source, format, size, migration) = match &disk.flex.options {
+            Options::Qcow2(options) => {
+                let size = ByteSize::from_bytes(options.capacity.bytes());
+                refuse_beyond_qcow2(size, place, diags);
+                let file = self.volume_file(format!("{}-{name}", vm.uuid));
+                let migration = self.volumes_migration();
+                (
+                    Source::NewVolume(file),
+                    Format::Qcow2,
+                    Size::Known(size),
+                    migration,
+                )
+            }
+            Options::Raw(options) => {
+                let allowed = self.raw_device(&options.path, place, diags)?;
+                let device = ExposedPath {
+                    from: HostPath::Known(options.path.clone()),
+                    exposed: self.exposed_path(vm, name),
+                    number: allowed.number,
+                };
+                (
+                    Source::RawDevice(device),
+                    Format::Raw,
+                    allowed.size,
+                    Migration::Copied,
+                )
+            }
+            Options::Ceph(ceph) => {
+                let key = self.ceph_key(vm, name, disk, ceph, diags);
+                let ceph = ceph.clone();
+                (
+                    Source::Rbd { ceph, key },
+                    Format::Raw,
+                    Size::OnNode,
+                    Migration::Shared,
+                )
+            }
+        };
+        Some(Piece {
+            name: name.to_string(),
+            serial: Serial::of_volume(name.as_str()),
+            place: place.clone(),
+            device: DeviceKind::Disk,
+            source,
+            format,
+            size,
+            read_only: disk.read_only,
+            migration,
+            mounts: mounts_of(vm, name, disk),
+            link: None,
+        })
+    }
+
+    /// The key of a Ceph volume: from the Secret that the volume names, else
+    /// from its options.
+    fn ceph_key(
+        &self,
+        vm: Vm<'_>,
+        volume: &VolumeName,
+        disk: &FlexDisk<'_>,
+        ceph: &Ceph,
+        diags: &mut Diagnostics,
+    ) -> Option<(Uuid, Secret)> {
+        let uuid = derived_uuid(vm.uuid, &format!("ceph/{volume}"));
+        let Some(reference) = &disk.flex.secret else {
+            let key = ceph.secret.as_ref()?;
+            return Some((uuid, Secret::new(key.expose())));
+        };
+        let wanted = DataRef {
+            kind: ObjectKind::Secret,
+            name: reference.value.clone(),
+        };
+        let object = self.data_object(&vm.pod.meta.namespace, &wanted, &reference.place, diags)?;
+        // The name that Kubernetes' own RBD volumes use.
+        let content = DataKey::parse("key")
+            .ok()
+            .and_then(|key| object.data.get(&key));
+        let text = content.and_then(|content| std::str::from_utf8(content.bytes()?).ok());
+        match text.map(Key::parse) {
+            Some(Ok(key)) => Some((uuid, Secret::new(key.expose()))),
+            found => {
+                let message = match found {
+                    None => "the Secret has no text under \"key\"",
+                    Some(_) => "the Secret's \"key\" is not a Ceph key",
+                };
+                diags.push(
+                    Diagnostic::error(&reference.place, message)
+                        .found(format!("Secret {}", reference.value))
+                        .allowed("a key as ceph auth get-key prints it"),
+                );
+                None
+            }
+        }
+    }
+}
+
+fn mounts_of(vm: Vm<'_>, volume: &VolumeName, disk: &FlexDisk<'_>) -> Vec<MountPoint> {
+    vm.pod
+        .container
+        .mounts
+        .iter()
+        .filter(|mount| mount.volume.value == *volume)
+        .map(|mount| MountPoint {
+            path: mount.path.value.clone(),
+            part: disk.flex.options.part().number(),
+            read_only: mount.read_only || disk.read_only,
+        })
+        .collect()
+}
+
+fn refuse_beyond_qcow2(size: ByteSize, place: &Place, diags: &mut Diagnostics) {
+    if size.as_bytes() > MAX_DISK_BYTES {
+        diags.push(
+            Diagnostic::error(place, "too large for a qcow2 volume")
+                .found(size)
+                .allowed(format!("at most {}", ByteSize::from_bytes(MAX_DISK_BYTES))),
+        );
+    }
+}

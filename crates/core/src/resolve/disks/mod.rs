@@ -1,0 +1,311 @@
+//! The disks of a VM pod, in the order in which the guest gets them: root,
+//! block claims, flexvolumes, cloud-init.
+
+mod claimed;
+mod flex;
+mod root;
+mod volumes;
+
+use uuid::Uuid;
+
+use super::Resolver;
+use crate::config::Config;
+use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::domain::{Bus, DeviceKind, Format, Serial, Target};
+use crate::guest::GuestPath;
+use crate::manifest::{VmPod, VolumeDevice};
+use crate::names::{PoolName, VolumeName};
+use crate::plan::{Access, CopyMode, Migration, MountPoint, PlannedDisk, Size, Source, VolumeFile};
+use volumes::{DiskVolume, DiskVolumes};
+
+/// A disk before it has its place on the bus.
+struct Piece {
+    name: String,
+    serial: Serial,
+    place: Place,
+    device: DeviceKind,
+    source: Source,
+    format: Format,
+    size: Size,
+    read_only: bool,
+    migration: Migration,
+    mounts: Vec<MountPoint>,
+    link: Option<GuestPath>,
+}
+
+/// The VM whose disks are being resolved.
+#[derive(Clone, Copy)]
+struct Vm<'v> {
+    pod: &'v VmPod,
+    uuid: Uuid,
+}
+
+impl Resolver<'_> {
+    /// The disks of a pod. What is wrong is reported; the list is complete if
+    /// nothing was.
+    pub(super) fn disks(
+        &self,
+        pod: &VmPod,
+        uuid: Uuid,
+        diags: &mut Diagnostics,
+    ) -> Vec<PlannedDisk> {
+        let vm = Vm { pod, uuid };
+        let volumes = self.disk_volumes(pod, diags);
+        check_mounts(pod, &volumes, diags);
+        let devices = usable_devices(pod, &volumes, diags);
+        let root_device = devices.iter().find(|device| is_root(device));
+        let mut pieces = Vec::new();
+        pieces.extend(match root_device {
+            Some(device) => self.persistent_root(vm, device, &volumes, diags),
+            None => Some(self.image_root(vm, diags)),
+        });
+        for (name, claimed) in volumes.claims_in_order(&devices) {
+            let device = devices.iter().find(|device| device.volume.value == *name);
+            if device.is_none_or(|device| !is_root(device)) {
+                pieces.extend(self.claimed_disk(vm, name, claimed, device.copied(), diags));
+            }
+        }
+        for (name, flex) in volumes.flexvolumes_by_name() {
+            pieces.extend(self.flex_disk(vm, name, flex, diags));
+        }
+        pieces.push(self.cloud_init_disk(vm));
+        self.place_disks(vm, pieces, diags)
+    }
+
+    /// Gives each disk its letter, and refuses those beyond the alphabet of
+    /// their bus.
+    fn place_disks(
+        &self,
+        vm: Vm<'_>,
+        pieces: Vec<Piece>,
+        diags: &mut Diagnostics,
+    ) -> Vec<PlannedDisk> {
+        let bus = Bus::from(vm.pod.annotations.disk_driver);
+        let count = pieces.len();
+        let mut disks = Vec::with_capacity(count);
+        for (index, piece) in pieces.into_iter().enumerate() {
+            match Target::new(bus, index) {
+                Some(target) => disks.push(piece.at(target)),
+                None => {
+                    diags.push(too_many(vm.pod, &piece, bus, count));
+                    break;
+                }
+            }
+        }
+        refuse_equal_serials(&disks, &vm.pod.meta.place, diags);
+        disks
+    }
+
+    fn cloud_init_disk(&self, vm: Vm<'_>) -> Piece {
+        // libvirt refuses a CD-ROM on virtio: it has no ejectable media.
+        let device = match Bus::from(vm.pod.annotations.disk_driver) {
+            Bus::Scsi => DeviceKind::Cdrom,
+            Bus::Virtio => DeviceKind::Disk,
+        };
+        Piece {
+            name: PlannedDisk::CLOUD_INIT.to_owned(),
+            serial: Serial::cloud_init(),
+            place: vm.pod.meta.place.clone(),
+            device,
+            source: Source::CloudInit {
+                path: format!("{}/cloud-init/{}.iso", self.config.data_dir, vm.uuid),
+            },
+            format: Format::Raw,
+            size: Size::OnNode,
+            read_only: true,
+            migration: Migration::Copied,
+            mounts: Vec::new(),
+            link: None,
+        }
+    }
+
+    /// A file in the pool of ephemeral volumes.
+    fn volume_file(&self, name: String) -> VolumeFile {
+        let path = format!("{}/{name}", self.config.volumes_dir());
+        VolumeFile { name, path }
+    }
+
+    /// Where libvirt finds something of the node.
+    fn exposed_path(&self, vm: Vm<'_>, volume: &VolumeName) -> String {
+        format!("{}/vms/{}/{volume}", self.config.run_dir, vm.uuid)
+    }
+
+    fn volumes_migration(&self) -> Migration {
+        let shared = self
+            .config
+            .pools
+            .iter()
+            .any(|(name, pool)| name.as_str() == Config::VOLUMES && pool.shared);
+        if shared {
+            Migration::Shared
+        } else {
+            Migration::Copied
+        }
+    }
+}
+
+impl Piece {
+    fn at(self, target: Target) -> PlannedDisk {
+        let in_pool = matches!(self.source, Source::Image { .. } | Source::NewVolume(_));
+        let overlay = matches!(self.source, Source::Image { .. });
+        PlannedDisk {
+            name: self.name,
+            device: self.device,
+            target,
+            serial: self.serial,
+            format: self.format,
+            size: self.size,
+            access: if overlay || self.read_only {
+                Access::ReadShared
+            } else {
+                Access::WriteExclusive
+            },
+            copy: if overlay {
+                CopyMode::CopyOnWrite
+            } else {
+                CopyMode::None
+            },
+            pool: in_pool
+                .then(|| PoolName::parse(Config::VOLUMES).ok())
+                .flatten(),
+            mounts: self.mounts,
+            link: self.link,
+            migration: self.migration,
+            read_only: self.read_only,
+            source: self.source,
+        }
+    }
+}
+
+fn is_root(device: &VolumeDevice) -> bool {
+    device.path.value.as_str() == "/"
+}
+
+/// The `volumeDevices` that name a block claim of the pod.
+fn usable_devices<'p>(
+    pod: &'p VmPod,
+    volumes: &DiskVolumes<'_>,
+    diags: &mut Diagnostics,
+) -> Vec<&'p VolumeDevice> {
+    let mut usable: Vec<&VolumeDevice> = Vec::new();
+    for device in &pod.container.devices {
+        let name = &device.volume;
+        let problem = match volumes.get(&name.value) {
+            Some(DiskVolume::Claimed(claimed)) if claimed.is_block() => {
+                match usable.iter().find(|other| other.volume.value == name.value) {
+                    None => {
+                        usable.push(device);
+                        continue;
+                    }
+                    Some(_) => "a claim has one device path",
+                }
+            }
+            Some(DiskVolume::Claimed(_)) => "the claim is a filesystem, not a block device",
+            Some(DiskVolume::Flex(_)) => {
+                "volumeDevices takes block claims; a flexvolume is attached anyway"
+            }
+            None if volumes.failed(&name.value) => continue,
+            None if pod
+                .volumes
+                .iter()
+                .any(|volume| volume.name.value == name.value) =>
+            {
+                "volumeDevices takes block claims"
+            }
+            None => {
+                diags.push(no_such_volume(pod, &name.value, &name.place));
+                continue;
+            }
+        };
+        diags.push(
+            Diagnostic::error(&name.place, problem)
+                .found(&name.value)
+                .allowed("a persistentVolumeClaim with volumeMode: Block, once"),
+        );
+    }
+    usable
+}
+
+/// Every mount must name a volume of the pod, and one that can be mounted.
+fn check_mounts(pod: &VmPod, volumes: &DiskVolumes<'_>, diags: &mut Diagnostics) {
+    for mount in &pod.container.mounts {
+        let name = &mount.volume;
+        match volumes.get(&name.value) {
+            Some(DiskVolume::Claimed(claimed)) if claimed.is_block() => diags.push(
+                Diagnostic::error(
+                    &name.place,
+                    "a block claim cannot be mounted by volumeMounts",
+                )
+                .found(&name.value)
+                .help("name it in volumeDevices, and mount the device with cloud-init's mounts"),
+            ),
+            Some(_) => {
+                if let Some(sub_path) = &mount.sub_path {
+                    diags.push(
+                        Diagnostic::error(&sub_path.place, "subPath has no meaning for a disk")
+                            .help("mount the whole disk, and link the directory in the guest"),
+                    );
+                }
+            }
+            None => {
+                if pod
+                    .volumes
+                    .iter()
+                    .all(|volume| volume.name.value != name.value)
+                {
+                    diags.push(no_such_volume(pod, &name.value, &name.place));
+                }
+            }
+        }
+    }
+}
+
+fn no_such_volume(pod: &VmPod, name: &VolumeName, place: &Place) -> Diagnostic {
+    let known = || pod.volumes.iter().map(|volume| volume.name.value.as_str());
+    let listed: Vec<_> = known().collect();
+    Diagnostic::error(place, "the pod has no volume of this name")
+        .found(name)
+        .allowed(match listed.is_empty() {
+            true => "the pod has no volumes".to_owned(),
+            false => listed.join(", "),
+        })
+        .did_you_mean(name.as_str(), known())
+}
+
+fn too_many(pod: &VmPod, piece: &Piece, bus: Bus, count: usize) -> Diagnostic {
+    let place = if piece.name == PlannedDisk::CLOUD_INIT {
+        &pod.meta.place
+    } else {
+        &piece.place
+    };
+    Diagnostic::error(
+        place,
+        format!(
+            "too many disks: disk {:?} has no place left on the {} bus",
+            piece.name,
+            bus.name()
+        ),
+    )
+    .found(format!("{count} disks, root and cloud-init included"))
+    .allowed(format!("{} disks with {}", bus.limit(), bus.name()))
+    .help(match bus {
+        Bus::Virtio => "remove volumes, or choose VirtletDiskDriver: scsi, which takes 26",
+        Bus::Scsi => "remove volumes",
+    })
+}
+
+/// Names of equal beginning could be chosen so that their hashes agree too.
+fn refuse_equal_serials(disks: &[PlannedDisk], place: &Place, diags: &mut Diagnostics) {
+    for (index, disk) in disks.iter().enumerate() {
+        if let Some(other) = disks[..index]
+            .iter()
+            .find(|other| other.serial == disk.serial)
+        {
+            diags.push(
+                Diagnostic::error(place, "two disks would have one serial number")
+                    .found(format!("volumes {} and {}", other.name, disk.name))
+                    .help("rename one of the two"),
+            );
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Which volumes of a pod are disks, and which cannot be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::manifest::{
+    Claim, FlexVolume, PersistentVolume, PvSource, VmPod, Volume, VolumeDevice, VolumeMode,
+    VolumeSource,
+};
+use crate::names::{ObjectName, VolumeName};
+use crate::resolve::Resolver;
+use crate::yaml::Spanned;
+
+/// The volumes of a pod that are disks, in the order of the spec.
+#[derive(Default)]
+pub(super) struct DiskVolumes<'v> {
+    list: Vec<(Spanned<VolumeName>, DiskVolume<'v>)>,
+    /// Volumes that were refused already; what refers to them is not blamed.
+    failed: BTreeSet<VolumeName>,
+}
+
+/// A volume that is a disk.
+pub(super) enum DiskVolume<'v> {
+    /// By our FlexVolume driver, in the pod or through a claim.
+    Flex(FlexDisk<'v>),
+    /// A claim of another driver.
+    Claimed(ClaimedDisk<'v>),
+}
+
+/// A flexvolume.
+pub(super) struct FlexDisk<'v> {
+    pub(super) flex: &'v FlexVolume,
+    pub(super) read_only: bool,
+}
+
+/// A claim and its volume.
+pub(super) struct ClaimedDisk<'v> {
+    pub(super) claim: &'v Claim,
+    pub(super) volume: &'v PersistentVolume,
+    pub(super) read_only: bool,
+}
+
+impl ClaimedDisk<'_> {
+    pub(super) fn is_block(&self) -> bool {
+        self.volume.mode == VolumeMode::Block
+    }
+}
+
+impl<'v> DiskVolumes<'v> {
+    pub(super) fn get(&self, name: &VolumeName) -> Option<&DiskVolume<'v>> {
+        let found = self.list.iter().find(|(other, _)| other.value == *name);
+        found.map(|(_, volume)| volume)
+    }
+
+    pub(super) fn failed(&self, name: &VolumeName) -> bool {
+        self.failed.contains(name)
+    }
+
+    /// Claims that are disks: those with a device path in the order of
+    /// `volumeDevices`, as the kubelet hands them on, then the others in the
+    /// order of the spec.
+    pub(super) fn claims_in_order(
+        &self,
+        devices: &[&VolumeDevice],
+    ) -> Vec<(&VolumeName, &ClaimedDisk<'v>)> {
+        let mut claims: Vec<_> = self
+            .list
+            .iter()
+            .filter_map(|(name, volume)| match volume {
+                DiskVolume::Claimed(claimed) => Some((&name.value, claimed)),
+                DiskVolume::Flex(_) => None,
+            })
+            .collect();
+        let rank = |name: &VolumeName| {
+            devices
+                .iter()
+                .position(|device| device.volume.value == *name)
+                .unwrap_or(usize::MAX)
+        };
+        claims.sort_by_key(|(name, _)| rank(name));
+        claims
+    }
+
+    pub(super) fn flexvolumes_by_name(&self) -> Vec<(&Spanned<VolumeName>, &FlexDisk<'v>)> {
+        let by_name: BTreeMap<_, _> = self
+            .list
+            .iter()
+            .filter_map(|(name, volume)| match volume {
+                DiskVolume::Flex(flex) => Some((&name.value, (name, flex))),
+                DiskVolume::Claimed(_) => None,
+            })
+            .collect();
+        by_name.into_values().collect()
+    }
+}
+
+impl Resolver<'_> {
+    /// Sorts out the volumes of a pod. A volume that cannot be had is refused
+    /// by name; none is ignored.
+    pub(super) fn disk_volumes<'v>(
+        &'v self,
+        pod: &'v VmPod,
+        diags: &mut Diagnostics,
+    ) -> DiskVolumes<'v> {
+        let mut volumes = DiskVolumes::default();
+        let mut claims_seen: BTreeMap<&ObjectName, &Volume> = BTreeMap::new();
+        for volume in &pod.volumes {
+            let disk = match &volume.source.value {
+                VolumeSource::Files(_) => continue,
+                VolumeSource::Directory(kind) => {
+                    diags.push(refuse_directory(volume, &format!("an {kind} volume")));
+                    None
+                }
+                VolumeSource::Flex(flex) => Some(DiskVolume::Flex(FlexDisk {
+                    flex,
+                    read_only: flex.read_only,
+                })),
+                VolumeSource::Claim { name, read_only } => {
+                    if let Some(first) = claims_seen.insert(name, volume) {
+                        diags.push(
+                            Diagnostic::error(
+                                &volume.source.place,
+                                "one claim cannot be two disks",
+                            )
+                            .found(format!("claim {name}"))
+                            .help(format!("volume {} uses it already", first.name.value)),
+                        );
+                        None
+                    } else {
+                        self.claimed_volume(pod, volume, name, *read_only, diags)
+                    }
+                }
+            };
+            match disk {
+                Some(disk) => volumes.list.push((volume.name.clone(), disk)),
+                None => {
+                    volumes.failed.insert(volume.name.value.clone());
+                }
+            }
+        }
+        volumes
+    }
+
+    fn claimed_volume<'v>(
+        &'v self,
+        pod: &VmPod,
+        at: &Volume,
+        name: &ObjectName,
+        read_only: bool,
+        diags: &mut Diagnostics,
+    ) -> Option<DiskVolume<'v>> {
+        let (claim, volume) = self.bound(pod, at, name, diags)?;
+        if let PvSource::Flex(flex) = &volume.source.value {
+            return Some(DiskVolume::Flex(FlexDisk {
+                flex,
+                read_only: read_only || flex.read_only,
+            }));
+        }
+        let mounted = pod
+            .container
+            .mounts
+            .iter()
+            .any(|mount| mount.volume.value == at.name.value);
+        if volume.mode == VolumeMode::Filesystem && mounted {
+            diags.push(refuse_directory(
+                at,
+                "a filesystem claim mounted as a directory",
+            ));
+            return None;
+        }
+        Some(DiskVolume::Claimed(ClaimedDisk {
+            claim,
+            volume,
+            read_only,
+        }))
+    }
+
+    fn bound(
+        &self,
+        pod: &VmPod,
+        at: &Volume,
+        name: &ObjectName,
+        diags: &mut Diagnostics,
+    ) -> Option<(&Claim, &PersistentVolume)> {
+        let key = (pod.meta.namespace.clone(), name.clone());
+        let place = &at.source.place;
+        let Some(claim) = self.objects.claims.get(&key) else {
+            diags.push(
+                Diagnostic::error(
+                    place,
+                    format!("the claim {name} is missing in namespace {}", key.0),
+                )
+                .help("give the PersistentVolumeClaim with -f as well, or correct its name"),
+            );
+            return None;
+        };
+        match self.bindings.volume(&key)? {
+            Ok(volume) => Some((claim, self.objects.volumes.get(volume)?)),
+            Err(reason) => {
+                let (message, help) = reason.explain(claim);
+                diags.push(
+                    Diagnostic::error(place, message)
+                        .found(format!("claim {name} of namespace {}", key.0))
+                        .help(help),
+                );
+                None
+            }
+        }
+    }
+}
+
+fn refuse_directory(volume: &Volume, what: &str) -> Diagnostic {
+    Diagnostic::error(
+        &volume.source.place,
+        format!("volume {}: {what} cannot be shared with a VM yet", volume.name.value),
+    )
+    .allowed("flexVolume, persistentVolumeClaim (block, or a disk.img that is not mounted), secret, configMap, projected, downwardAPI")
+    .help("remove the volume, or use a disk, such as a qcow2 flexvolume, instead")
+}

@@ -1,0 +1,359 @@
+//! Files for the guest: from Secret, ConfigMap, projected and downward API
+//! volumes, from `VirtletFilesFromDataSource`, and the service account's token.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::Resolver;
+use super::user_data::missing_key;
+use crate::cloudinit::GuestFile;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::guest::GuestPath;
+use crate::manifest::{
+    DataObject, DataRef, DataSource, FieldRef, FileSource, ObjectKind, SourceFiles, VmPod,
+    VolumeMount, VolumeSource,
+};
+use crate::names::DataKey;
+use crate::text::{Content, Secret};
+use crate::yaml::Spanned;
+
+/// Where Kubernetes' clients look for their token.
+const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// A file of a volume, at its path within the volume.
+struct VolumeFile {
+    path: String,
+    mode: u32,
+    content: Content,
+}
+
+impl Resolver<'_> {
+    pub(super) fn files(&self, pod: &VmPod, diags: &mut Diagnostics) -> Vec<GuestFile> {
+        let mut files = Vec::new();
+        for mount in &pod.container.mounts {
+            let volume = pod
+                .volumes
+                .iter()
+                .find(|volume| volume.name.value == mount.volume.value);
+            if let Some(VolumeSource::Files(source)) = volume.map(|volume| &volume.source.value) {
+                let contents = self.volume_files(pod, source, diags);
+                files.extend(mounted(mount, contents, diags));
+            }
+        }
+        files.extend(self.account_token(pod));
+        files.extend(self.injected_files(pod, diags));
+        last_of_each_path(files)
+    }
+
+    fn volume_files(
+        &self,
+        pod: &VmPod,
+        volume: &SourceFiles,
+        diags: &mut Diagnostics,
+    ) -> Vec<VolumeFile> {
+        let mut files = Vec::new();
+        let default = volume.default_mode;
+        for source in &volume.sources {
+            match &source.value {
+                FileSource::Secret(data) => {
+                    files.extend(self.data_files(pod, ObjectKind::Secret, data, default, diags));
+                }
+                FileSource::ConfigMap(data) => {
+                    files.extend(self.data_files(pod, ObjectKind::ConfigMap, data, default, diags));
+                }
+                FileSource::Downward(items) => files.extend(items.iter().map(|item| VolumeFile {
+                    path: item.path.clone(),
+                    mode: item.mode.unwrap_or(default),
+                    content: field_content(pod, &item.field),
+                })),
+                FileSource::Token { path } => files.push(VolumeFile {
+                    path: path.clone(),
+                    mode: default,
+                    content: Content::Later("token issued when the pod starts".to_owned()),
+                }),
+            }
+        }
+        files
+    }
+
+    fn data_files(
+        &self,
+        pod: &VmPod,
+        kind: ObjectKind,
+        source: &DataSource,
+        default_mode: u32,
+        diags: &mut Diagnostics,
+    ) -> Vec<VolumeFile> {
+        let name = &source.name;
+        let found = if source.optional {
+            self.find_data(&pod.meta.namespace, kind, &name.value)
+        } else {
+            let wanted = DataRef {
+                kind,
+                name: name.value.clone(),
+            };
+            self.data_object(&pod.meta.namespace, &wanted, &name.place, diags)
+        };
+        let Some(object) = found else {
+            return Vec::new();
+        };
+        let Some(items) = &source.items else {
+            return all_keys(object, default_mode);
+        };
+        let mut files = Vec::new();
+        for item in items {
+            match object.data.get(&item.key.value) {
+                Some(content) => files.push(VolumeFile {
+                    path: item.path.clone(),
+                    mode: item.mode.unwrap_or(default_mode),
+                    content: content.clone(),
+                }),
+                None if source.optional => {}
+                None => diags.push(missing_key(&item.key.value, object, &item.key)),
+            }
+        }
+        files
+    }
+
+    /// The token that a cluster would mount by itself. A pod that came from
+    /// the API server has it among its volumes; for one from a file, a Secret
+    /// of the input may hold it.
+    fn account_token(&self, pod: &VmPod) -> Vec<GuestFile> {
+        let explicit = pod
+            .container
+            .mounts
+            .iter()
+            .any(|mount| mount.path.value.as_str() == TOKEN_DIRECTORY);
+        if explicit || !pod.mounts_token {
+            return Vec::new();
+        }
+        let secret = self.objects.secrets.values().find(|secret| {
+            secret.meta.namespace == pod.meta.namespace
+                && secret.token_of.as_deref() == Some(&pod.service_account)
+        });
+        let Some(secret) = secret else {
+            return Vec::new();
+        };
+        let in_directory = |file: VolumeFile| {
+            let path = GuestPath::parse(TOKEN_DIRECTORY)
+                .ok()?
+                .join(&file.path)
+                .ok()?;
+            Some(GuestFile {
+                path,
+                mode: file.mode,
+                content: file.content,
+            })
+        };
+        all_keys(secret, 0o644)
+            .into_iter()
+            .filter_map(in_directory)
+            .collect()
+    }
+
+    /// `VirtletFilesFromDataSource`: key X has the content, X_path the path,
+    /// X_encoding says `plain` or `base64` (the default).
+    fn injected_files(&self, pod: &VmPod, diags: &mut Diagnostics) -> Vec<GuestFile> {
+        let Some(source) = &pod.annotations.files_source else {
+            return Vec::new();
+        };
+        let object = self.data_object(&pod.meta.namespace, &source.value, &source.place, diags);
+        let Some(object) = object else {
+            return Vec::new();
+        };
+        object
+            .data
+            .keys()
+            .filter(|key| !is_attribute(key, object))
+            .filter_map(|key| injected_file(key, object, source, diags))
+            .collect()
+    }
+}
+
+fn all_keys(object: &DataObject, mode: u32) -> Vec<VolumeFile> {
+    object
+        .data
+        .iter()
+        .map(|(key, content)| VolumeFile {
+            path: key.to_string(),
+            mode,
+            content: content.clone(),
+        })
+        .collect()
+}
+
+/// The files that a mount shows, at their paths in the guest.
+fn mounted(mount: &VolumeMount, files: Vec<VolumeFile>, diags: &mut Diagnostics) -> Vec<GuestFile> {
+    let mut shown = Vec::new();
+    let sub_path = mount
+        .sub_path
+        .as_ref()
+        .map(|path| path.value.trim_matches('/'));
+    for file in files {
+        let path = match sub_path {
+            None => mount.path.value.join(&file.path),
+            // One file is mounted as the path itself, a directory's files
+            // below it.
+            Some(sub) if file.path == sub => Ok(mount.path.value.clone()),
+            Some(sub) => match file
+                .path
+                .strip_prefix(sub)
+                .and_then(|rest| rest.strip_prefix('/'))
+            {
+                Some(rest) => mount.path.value.join(rest),
+                None => continue,
+            },
+        };
+        match path {
+            Ok(path) => shown.push(GuestFile {
+                path,
+                mode: file.mode,
+                content: file.content,
+            }),
+            Err(error) => diags.push(Diagnostic::error(
+                &mount.path.place,
+                format!("the path of file {:?} {error}", file.path),
+            )),
+        }
+    }
+    if let Some(sub) = &mount.sub_path
+        && shown.is_empty()
+    {
+        diags.push(
+            Diagnostic::error(&sub.place, "the volume has nothing under this path")
+                .found(format!("{:?}", sub.value)),
+        );
+    }
+    shown
+}
+
+/// Later sources win, as they do in a projected volume; each path is written
+/// once.
+fn last_of_each_path(files: Vec<GuestFile>) -> Vec<GuestFile> {
+    let mut last = std::collections::BTreeMap::new();
+    for (index, file) in files.iter().enumerate() {
+        last.insert(file.path.clone(), index);
+    }
+    files
+        .into_iter()
+        .enumerate()
+        .filter(|(index, file)| last.get(&file.path) == Some(index))
+        .map(|(_, file)| file)
+        .collect()
+}
+
+pub(super) fn field_content(pod: &VmPod, field: &FieldRef) -> Content {
+    let find = |pairs: &[(String, String)], key: &str| {
+        let found = pairs.iter().find(|(k, _)| k == key);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    // The form that the kubelet writes: sorted, one a line, values quoted.
+    let listed = |pairs: &[(String, String)]| {
+        let sorted: std::collections::BTreeMap<_, _> = pairs.iter().cloned().collect();
+        let lines: Vec<_> = sorted.iter().map(|(k, v)| format!("{k}={v:?}")).collect();
+        lines.join("\n")
+    };
+    Content::public(match field {
+        FieldRef::Name => pod.meta.name.to_string(),
+        FieldRef::Namespace => pod.meta.namespace.to_string(),
+        FieldRef::Uid => match &pod.meta.uid {
+            Some(uid) => uid.clone(),
+            None => return Content::Later("known when the pod exists".to_owned()),
+        },
+        FieldRef::Labels => listed(&pod.meta.labels),
+        FieldRef::Annotations => listed(&pod.raw_annotations),
+        FieldRef::Label(key) => find(&pod.meta.labels, key),
+        FieldRef::Annotation(key) => find(&pod.raw_annotations, key),
+        FieldRef::ServiceAccount => pod.service_account.clone(),
+        FieldRef::WhenRunning(field) => {
+            return Content::Later(format!("{field}, known when the pod runs"));
+        }
+    })
+}
+
+const PATH_SUFFIX: &str = "_path";
+const ENCODING_SUFFIX: &str = "_encoding";
+
+/// Whether a key says something about another key.
+fn is_attribute(key: &DataKey, object: &DataObject) -> bool {
+    [PATH_SUFFIX, ENCODING_SUFFIX].iter().any(|suffix| {
+        let stem = key.as_str().strip_suffix(suffix);
+        stem.and_then(|stem| DataKey::parse(stem).ok())
+            .is_some_and(|stem| object.data.contains_key(&stem))
+    })
+}
+
+fn injected_file(
+    key: &DataKey,
+    object: &DataObject,
+    source: &Spanned<DataRef>,
+    diags: &mut Diagnostics,
+) -> Option<GuestFile> {
+    let attribute = |suffix: &str| {
+        let name = DataKey::parse(&format!("{key}{suffix}")).ok()?;
+        let bytes = object.data.get(&name)?.bytes()?;
+        std::str::from_utf8(bytes).ok().map(str::trim)
+    };
+    let refuse = |message: String, allowed: &str| {
+        Diagnostic::error(&source.place, message)
+            .found(format!(
+                "key {:?} of {} {}",
+                key.as_str(),
+                source.value.kind.name(),
+                object.meta.name
+            ))
+            .allowed(allowed)
+    };
+    let Some(path) = attribute(PATH_SUFFIX) else {
+        let wanted = format!("the path in the guest under the key {key}{PATH_SUFFIX}");
+        diags.push(refuse("a file without a path".to_owned(), &wanted));
+        return None;
+    };
+    let path = match GuestPath::parse(path) {
+        Ok(path) => path,
+        Err(error) => {
+            diags.push(refuse(
+                format!("the path of a file {error}"),
+                "an absolute path in the guest",
+            ));
+            return None;
+        }
+    };
+    let content = object.data.get(key)?;
+    let content = match attribute(ENCODING_SUFFIX).unwrap_or("base64") {
+        "plain" => content.clone(),
+        "base64" => match decoded(content) {
+            Some(content) => content,
+            None => {
+                diags.push(refuse(
+                    "the content is not base64".to_owned(),
+                    "base64, or plain text with X_encoding: plain",
+                ));
+                return None;
+            }
+        },
+        _ => {
+            diags.push(refuse("an unknown encoding".to_owned(), "plain, base64"));
+            return None;
+        }
+    };
+    Some(GuestFile {
+        path,
+        mode: 0o644,
+        content,
+    })
+}
+
+fn decoded(content: &Content) -> Option<Content> {
+    let packed: Vec<u8> = content
+        .bytes()?
+        .iter()
+        .copied()
+        .filter(|b| !b.is_ascii_whitespace())
+        .collect();
+    let bytes = BASE64.decode(packed).ok()?;
+    Some(match content {
+        Content::Secret(_) => Content::Secret(Secret::new(bytes)),
+        Content::Public(_) | Content::Later(_) => Content::Public(bytes),
+    })
+}

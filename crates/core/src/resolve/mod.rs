@@ -1,0 +1,165 @@
+//! From what users wrote, and what is known of the node, to plans.
+//!
+//! Every refusal of user input happens here or in reading the manifests; what
+//! is built from the result cannot fail.
+
+mod claims;
+mod cloud_init;
+mod devices;
+mod disks;
+mod environment;
+mod files;
+mod user_data;
+
+use std::collections::BTreeSet;
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+pub use devices::is_device_path;
+
+use crate::config::{Config, HypervisorChoice};
+use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::domain::Cpu;
+use crate::facts::{DeviceNumber, Facts};
+use crate::manifest::{DataObject, DataRef, ObjectKind, Objects, VmPod};
+use crate::names::{Namespace, ObjectName};
+use crate::plan::{Draft, Plan, PlannedDisk};
+use claims::Bindings;
+
+/// Our namespace for name-based UUIDs.
+const NAMESPACE: Uuid = Uuid::from_u128(0x7d0a_2c5e_93b1_4f66_8e0b_5a4c_61d9_f217);
+
+/// Plans every VM of the input; those with errors are left out.
+pub fn resolve(
+    objects: &Objects,
+    config: &Config,
+    facts: &Facts,
+    diags: &mut Diagnostics,
+) -> Vec<Plan> {
+    let resolver = Resolver {
+        objects,
+        config,
+        facts,
+        bindings: Bindings::of(objects),
+        allowed_devices: facts.allowed_devices(config),
+    };
+    objects
+        .vm_pods
+        .iter()
+        .filter_map(|pod| resolver.plan(pod, diags))
+        .collect()
+}
+
+/// What all VMs of one resolution share.
+struct Resolver<'r> {
+    objects: &'r Objects,
+    config: &'r Config,
+    facts: &'r Facts,
+    bindings: Bindings,
+    allowed_devices: BTreeSet<DeviceNumber>,
+}
+
+impl Resolver<'_> {
+    fn plan(&self, pod: &VmPod, diags: &mut Diagnostics) -> Option<Plan> {
+        let errors_before = diags.errors();
+        let uuid = domain_uuid(pod);
+        let disks = self.disks(pod, uuid, diags);
+        let mac = mac_address(uuid);
+        let cloud_init = self.cloud_init(pod, uuid, &disks, &mac, diags);
+        if diags.errors() > errors_before {
+            return None;
+        }
+        let annotations = &pod.annotations;
+        let cpu = match &annotations.cpu_setting {
+            Some(setting) => Cpu::Setting(setting.clone()),
+            None => Cpu::Model(annotations.cpu_model.unwrap_or(self.config.cpu_model)),
+        };
+        let memory = pod.container.memory.as_ref();
+        let known_later = disks.iter().filter_map(PlannedDisk::known_later).collect();
+        let draft = Draft {
+            namespace: pod.meta.namespace.clone(),
+            name: pod.meta.name.clone(),
+            container: pod.container.name.clone(),
+            uuid,
+            memory: memory.map_or(self.config.default_memory, |memory| memory.value),
+            vcpus: annotations.vcpus.unwrap_or(1),
+            cpu,
+            hypervisor: match self.config.hypervisor {
+                HypervisorChoice::Auto => None,
+                HypervisorChoice::Fixed(hypervisor) => Some(hypervisor),
+            },
+            mac,
+            disks,
+            cloud_init: cloud_init.build(),
+            known_later,
+        };
+        Some(draft.build(self.config))
+    }
+
+    /// A ConfigMap or Secret of a namespace; a missing one is an error that
+    /// names it.
+    fn data_object(
+        &self,
+        namespace: &Namespace,
+        wanted: &DataRef,
+        place: &Place,
+        diags: &mut Diagnostics,
+    ) -> Option<&DataObject> {
+        let found = self.find_data(namespace, wanted.kind, &wanted.name);
+        if found.is_none() {
+            let kind = wanted.kind.name();
+            diags.push(
+                Diagnostic::error(
+                    place,
+                    format!(
+                        "the {kind} {} is missing in namespace {namespace}",
+                        wanted.name
+                    ),
+                )
+                .help(format!(
+                    "give the {kind} with -f as well, or correct its name"
+                )),
+            );
+        }
+        found
+    }
+
+    fn find_data(
+        &self,
+        namespace: &Namespace,
+        kind: ObjectKind,
+        name: &ObjectName,
+    ) -> Option<&DataObject> {
+        let key = (namespace.clone(), name.clone());
+        match kind {
+            ObjectKind::ConfigMap => self.objects.config_maps.get(&key),
+            ObjectKind::Secret => self.objects.secrets.get(&key),
+        }
+    }
+}
+
+/// The annotation's, else one made of the pod's UID; a pod from a file has
+/// none yet, so there its namespace and name stand in.
+fn domain_uuid(pod: &VmPod) -> Uuid {
+    if let Some(uuid) = pod.annotations.system_uuid {
+        return uuid;
+    }
+    let meta = &pod.meta;
+    let name = match &meta.uid {
+        Some(uid) => uid.clone(),
+        None => format!("{}/{}", meta.namespace, meta.name),
+    };
+    Uuid::new_v5(&NAMESPACE, name.as_bytes())
+}
+
+/// A UUID for something that belongs to a domain.
+fn derived_uuid(domain: Uuid, what: &str) -> Uuid {
+    Uuid::new_v5(&domain, what.as_bytes())
+}
+
+/// In QEMU's range, and the same at every start.
+fn mac_address(domain: Uuid) -> String {
+    let hash = Sha256::digest(domain.as_bytes());
+    format!("52:54:00:{:02x}:{:02x}:{:02x}", hash[0], hash[1], hash[2])
+}

@@ -1,0 +1,211 @@
+//! The user's own user-data and SSH keys, from annotations and from the
+//! objects that they name.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::Resolver;
+use crate::cloudinit::{ShapeProblem, UserDataSpec, merge, shape_problems};
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::manifest::{DataObject, DataRef, TextEncoding, VmPod, parse_data};
+use crate::names::DataKey;
+use crate::text::{Content, Data, Secret, Text};
+use crate::yaml::Spanned;
+
+impl Resolver<'_> {
+    pub(super) fn user_data(&self, pod: &VmPod, diags: &mut Diagnostics) -> UserDataSpec {
+        let annotations = &pod.annotations;
+        if let Some(script) = &annotations.script {
+            return UserDataSpec::Script(Text::Public(script.value.clone()));
+        }
+        let source = annotations.user_data_source.as_ref().and_then(|source| {
+            let object =
+                self.data_object(&pod.meta.namespace, &source.value, &source.place, diags)?;
+            Some((source, object))
+        });
+        if let Some(key) = &annotations.source_key {
+            let script = source.and_then(|(_, object)| {
+                script_under(key, object, annotations.source_encoding, diags)
+            });
+            return UserDataSpec::Script(script.unwrap_or_else(|| Text::from("")));
+        }
+        let mut config = match source {
+            Some((source, object))
+                if !annotations.overwrite || annotations.user_data.is_empty() =>
+            {
+                config_of(source, object, diags)
+            }
+            _ => Vec::new(),
+        };
+        merge(&mut config, annotations.user_data.clone());
+        for ShapeProblem { key, found } in shape_problems(&config) {
+            diags.push(
+                Diagnostic::error(
+                    &pod.meta.place,
+                    format!("user-data: {key:?} must be a list"),
+                )
+                .found(found)
+                .help("our own entries are added to it; see the cloud-init documentation"),
+            );
+        }
+        UserDataSpec::Config(config)
+    }
+
+    /// Keys of the source, then those of the annotation; or only the latter.
+    pub(super) fn ssh_keys(&self, pod: &VmPod, diags: &mut Diagnostics) -> Vec<String> {
+        let annotations = &pod.annotations;
+        let mut keys = Vec::new();
+        if let Some(source) = &annotations.ssh_key_source
+            && (!annotations.overwrite || annotations.ssh_keys.is_empty())
+        {
+            let object = &source.value.object;
+            let found = self.data_object(&pod.meta.namespace, object, &source.place, diags);
+            if let Some(text) =
+                found.and_then(|data| text_under(&source.value.key, data, object, source, diags))
+            {
+                keys.extend(
+                    text.lines()
+                        .map(str::trim)
+                        .filter(|line| !line.is_empty())
+                        .map(str::to_owned),
+                );
+            }
+        }
+        keys.extend(annotations.ssh_keys.iter().cloned());
+        keys
+    }
+}
+
+/// The object's keys as a cloud-config: each value is YAML.
+fn config_of(
+    source: &Spanned<DataRef>,
+    object: &DataObject,
+    diags: &mut Diagnostics,
+) -> Vec<(String, Data)> {
+    let mut config = Vec::new();
+    for (key, content) in &object.data {
+        let parsed = content
+            .bytes()
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .map(parse_data);
+        match parsed {
+            Some(Ok(data)) => config.push((key.to_string(), with_secrecy(data, content))),
+            Some(Err(_)) | None => diags.push(
+                Diagnostic::error(&source.place, format!("the value under {key:?} is not YAML", key = key.as_str()))
+                    .found(format!("{} {}", source.value.kind.name(), source.value.name))
+                    .help("every key of a user-data source is one of cloud-config; for a script use VirtletCloudInitUserDataSourceKey"),
+            ),
+        }
+    }
+    config
+}
+
+/// What is read out of a Secret stays secret.
+fn with_secrecy(data: Data, content: &Content) -> Data {
+    if !content.is_secret() {
+        return data;
+    }
+    match data {
+        Data::Text(Text::Public(text)) => Data::Text(Text::Secret(Secret::new(text))),
+        // Numbers can be secrets, too: a PIN.
+        Data::Int(number) => Data::Text(Text::Secret(Secret::new(number.to_string()))),
+        Data::List(items) => Data::List(
+            items
+                .into_iter()
+                .map(|item| with_secrecy(item, content))
+                .collect(),
+        ),
+        Data::Map(entries) => Data::Map(
+            entries
+                .into_iter()
+                .map(|(key, value)| (key, with_secrecy(value, content)))
+                .collect(),
+        ),
+        other => other,
+    }
+}
+
+fn script_under(
+    key: &Spanned<DataKey>,
+    object: &DataObject,
+    encoding: TextEncoding,
+    diags: &mut Diagnostics,
+) -> Option<Text> {
+    let Some(content) = object.data.get(&key.value) else {
+        diags.push(missing_key(&key.value, object, key));
+        return None;
+    };
+    let decoded = match encoding {
+        TextEncoding::Plain => content.bytes().map(<[u8]>::to_vec),
+        TextEncoding::Base64 => content.bytes().and_then(|bytes| {
+            let packed: Vec<u8> = bytes
+                .iter()
+                .copied()
+                .filter(|b| !b.is_ascii_whitespace())
+                .collect();
+            BASE64.decode(packed).ok()
+        }),
+    };
+    let script = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    if script.is_none() {
+        diags.push(
+            Diagnostic::error(&key.place, "the script cannot be read")
+                .found(format!(
+                    "what stands under {:?} is not {}",
+                    key.value.as_str(),
+                    match encoding {
+                        TextEncoding::Plain => "text in UTF-8",
+                        TextEncoding::Base64 => "base64 of text in UTF-8",
+                    }
+                ))
+                .help("see VirtletCloudInitUserDataSourceEncoding: plain or base64"),
+        );
+    }
+    script.map(|script| {
+        if content.is_secret() {
+            Text::Secret(Secret::new(script))
+        } else {
+            Text::Public(script)
+        }
+    })
+}
+
+fn text_under<'o, T>(
+    key: &DataKey,
+    object: &'o DataObject,
+    wanted: &DataRef,
+    at: &Spanned<T>,
+    diags: &mut Diagnostics,
+) -> Option<&'o str> {
+    let Some(content) = object.data.get(key) else {
+        diags.push(missing_key(key, object, at));
+        return None;
+    };
+    let text = content
+        .bytes()
+        .and_then(|bytes| std::str::from_utf8(bytes).ok());
+    if text.is_none() {
+        diags.push(
+            Diagnostic::error(&at.place, "is not text in UTF-8").found(format!(
+                "key {:?} of {} {}",
+                key.as_str(),
+                wanted.kind.name(),
+                wanted.name
+            )),
+        );
+    }
+    text
+}
+
+pub(super) fn missing_key<T>(key: &DataKey, object: &DataObject, at: &Spanned<T>) -> Diagnostic {
+    let known: Vec<_> = object.data.keys().map(DataKey::as_str).collect();
+    Diagnostic::error(
+        &at.place,
+        format!("{} has no key {:?}", object.meta.name, key.as_str()),
+    )
+    .allowed(match known.is_empty() {
+        true => "it has no keys".to_owned(),
+        false => known.join(", "),
+    })
+    .did_you_mean(key.as_str(), known)
+}

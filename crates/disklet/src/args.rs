@@ -1,0 +1,133 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Virtual-machine disks for Kubernetes.
+///
+/// Disklet reads the manifests of VMs, finds out where each disk's bytes come
+/// from, and says what has to be done to have them.
+#[derive(Debug, Parser)]
+#[command(name = "disklet", version, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what the disks of VMs would be, and change nothing
+    Plan(PlanArgs),
+    /// Print a completion script for a shell
+    ///
+    /// For bash: `disklet completion bash > /etc/bash_completion.d/disklet`
+    Completion {
+        /// Which shell
+        shell: Shell,
+    },
+}
+
+/// Show what the disks of VMs would be, and change nothing.
+///
+/// A VM is a Pod with the annotation `kubernetes.io/target-runtime:
+/// virtlet.cloud` or with `runtimeClassName: disklet`. The objects that it
+/// refers to (PersistentVolumeClaim, PersistentVolume, ConfigMap, Secret) must
+/// be in the input as well. Claims without a status are bound as the cluster
+/// would bind them.
+///
+/// The plan shows each VM's disks in order, where their bytes come from, where
+/// the guest mounts them, the steps that would be carried out, the libvirt
+/// domain and the cloud-init data. What cannot be known yet is said to be
+/// "known after pull" or "known on the node".
+#[derive(Debug, ClapArgs)]
+#[command(verbatim_doc_comment, after_long_help = EXAMPLES)]
+pub(crate) struct PlanArgs {
+    /// Manifests: a YAML or JSON file, a directory of them, or - for standard
+    /// input; may be given several times
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE|DIR|-",
+        required = true
+    )]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Read directories with all directories below them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+
+    /// How to show the plan
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+
+    /// Namespace of objects that name none
+    #[arg(short, long, default_value = "default")]
+    pub(crate) namespace: String,
+
+    /// Configuration of the node: pools, raw devices, emulator, domain type,
+    /// memory (see docs/formats/config.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Which devices pods may use: comma-separated globs below /dev
+    /// [default: loop*]
+    #[arg(long, value_name = "GLOBS", env = "VIRTLET_RAW_DEVICES")]
+    pub(crate) raw_devices: Option<String>,
+
+    /// Where the kubelet keeps its pods' volumes [default: /var/lib/kubelet]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) kubelet_root: Option<String>,
+
+    /// Take what is true of the node from a file instead of looking at this
+    /// machine (see docs/formats/node-facts.md)
+    #[arg(long, value_name = "FILE", conflicts_with = "offline")]
+    pub(crate) facts: Option<PathBuf>,
+
+    /// Do not look at this machine: devices and files are known on the node
+    #[arg(long)]
+    pub(crate) offline: bool,
+
+    /// Show secrets: keys, tokens, the content of Secret volumes
+    #[arg(long)]
+    pub(crate) show_secrets: bool,
+
+    /// How to tell what is wrong
+    #[arg(long, value_enum, default_value_t = Diagnostics::Text, value_name = "FORMAT")]
+    pub(crate) diagnostics: Diagnostics,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Disks as a table, then the steps
+    Table,
+    /// Disks with the chain of files below each, then the steps
+    Tree,
+    /// A list of plans
+    Json,
+    /// A list of plans
+    Yaml,
+    /// The libvirt domain alone, one document per VM
+    Xml,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Diagnostics {
+    /// For people
+    Text,
+    /// A list, for programs
+    Json,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  disklet plan -f pod.yaml                      the disks of one VM
+  disklet plan -f pod.yaml -f claims/ -o tree   with claims from a directory
+  kubectl get pod,pvc,pv,cm -o yaml | disklet plan -f - --offline
+                                                plan what a cluster has
+  disklet plan -f pod.yaml -o xml | virsh define /dev/stdin
+                                                hand the domain to libvirt
+  disklet plan -f pod.yaml -o json | jq '.[].disks[] | {name, target, source}'
+
+Exit code: 0 planned, 1 refused (every reason is on standard error), 2 wrong usage.";

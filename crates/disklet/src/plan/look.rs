@@ -1,0 +1,119 @@
+//! Looking at this machine for what a plan asks. Nothing is opened or
+//! changed: paths are asked what they are, links followed.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use disklet_core::config::Config;
+use disklet_core::facts::{DeviceNumber, Facts, PathFact, Questions};
+use disklet_core::units::ByteSize;
+
+/// Answers what this machine can answer. There is no image store yet, so no
+/// image is known before its pull.
+pub(super) fn look(questions: &Questions, config: &Config) -> Facts {
+    let mut facts = Facts {
+        looked: true,
+        ..Facts::default()
+    };
+    for path in &questions.paths {
+        facts.paths.insert(path.clone(), what_is(Path::new(path)));
+    }
+    if questions.raw_devices {
+        for path in config
+            .raw_devices
+            .iter()
+            .flat_map(|glob| expand(glob.as_str()))
+        {
+            let fact = what_is(Path::new(&path));
+            facts.paths.insert(path, fact);
+        }
+    }
+    facts
+}
+
+/// What a whitelist's glob matches. Names that are not UTF-8 cannot be in a
+/// manifest either.
+fn expand(pattern: &str) -> Vec<String> {
+    let options = glob::MatchOptions {
+        case_sensitive: true,
+        require_literal_separator: true,
+        require_literal_leading_dot: false,
+    };
+    glob::glob_with(pattern, options)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .filter_map(|path| path.to_str().map(str::to_owned))
+        .collect()
+}
+
+fn what_is(path: &Path) -> PathFact {
+    let meta = match fs::metadata(path) {
+        Ok(meta) => meta,
+        Err(error) => {
+            return match error.kind() {
+                io::ErrorKind::PermissionDenied => PathFact::Forbidden,
+                _ => PathFact::Missing,
+            };
+        }
+    };
+    let kind = meta.file_type();
+    if kind.is_block_device() {
+        let number = device_number(meta.rdev());
+        PathFact::Block {
+            number,
+            size: device_size(number),
+        }
+    } else if kind.is_file() {
+        PathFact::File {
+            size: ByteSize::from_bytes(meta.len()),
+        }
+    } else if kind.is_dir() {
+        PathFact::Directory
+    } else {
+        PathFact::Other
+    }
+}
+
+/// Linux's encoding of a device number.
+fn device_number(device: u64) -> DeviceNumber {
+    let part = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX);
+    DeviceNumber {
+        major: part((device >> 8) & 0xfff | (device >> 32) & !0xfff),
+        minor: part(device & 0xff | (device >> 12) & !0xff),
+    }
+}
+
+/// The kernel's word, which needs no right to open the device. It counts
+/// sectors of 512 bytes, whatever the device's own are.
+fn device_size(number: DeviceNumber) -> Option<ByteSize> {
+    let sectors = fs::read_to_string(format!("/sys/dev/block/{number}/size")).ok()?;
+    let sectors: u64 = sectors.trim().parse().ok()?;
+    sectors.checked_mul(512).map(ByteSize::from_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_are_taken_apart_as_the_kernel_does() {
+        let number = |device| device_number(device).to_string();
+        assert_eq!(number(0x700), "7:0");
+        assert_eq!(number(0xfd03), "253:3");
+        assert_eq!(number(0x0010_0301), "3:257");
+    }
+
+    #[test]
+    fn paths_are_told_apart() {
+        assert_eq!(what_is(Path::new("/nonexistent/x")), PathFact::Missing);
+        assert_eq!(what_is(Path::new("/dev/null")), PathFact::Other);
+        assert_eq!(what_is(Path::new("/dev")), PathFact::Directory);
+        assert!(matches!(
+            what_is(Path::new("/proc/self/exe")),
+            PathFact::File { .. }
+        ));
+    }
+}

@@ -1,0 +1,54 @@
+//! Telling what is wrong, on standard error.
+
+use std::io::{self, Write};
+
+use disklet_core::diag::{Diagnostic, Severity};
+
+use crate::args::Diagnostics as Format;
+use crate::style::{Style, Tone};
+
+/// Writes diagnostics. That standard error is closed is nobody's concern.
+pub(crate) fn report(diagnostics: &[Diagnostic], errors: usize, format: Format) {
+    let stderr = io::stderr();
+    let mut out = stderr.lock();
+    let _ = match format {
+        Format::Json => write_json(&mut out, diagnostics),
+        Format::Text => write_text(&mut out, Style::of(&stderr), diagnostics, errors),
+    };
+}
+
+fn write_json(out: &mut impl Write, diagnostics: &[Diagnostic]) -> io::Result<()> {
+    if diagnostics.is_empty() {
+        return Ok(());
+    }
+    serde_json::to_writer_pretty(&mut *out, diagnostics)?;
+    writeln!(out)
+}
+
+fn write_text(
+    out: &mut impl Write,
+    style: Style,
+    diagnostics: &[Diagnostic],
+    errors: usize,
+) -> io::Result<()> {
+    for diagnostic in diagnostics {
+        let word = match diagnostic.severity {
+            Severity::Error => style.paint(Tone::Bad, "error:"),
+            Severity::Notice => style.paint(Tone::Unsure, "notice:"),
+        };
+        writeln!(out, "{word} {diagnostic}")?;
+    }
+    let told = diagnostics
+        .iter()
+        .filter(|diagnostic| diagnostic.severity == Severity::Error)
+        .count();
+    match errors {
+        0 => Ok(()),
+        1 => writeln!(out, "refused: 1 problem, nothing was planned"),
+        errors if errors > told => writeln!(
+            out,
+            "refused: {errors} problems, of which the first {told} are shown; nothing was planned"
+        ),
+        errors => writeln!(out, "refused: {errors} problems, nothing was planned"),
+    }
+}
