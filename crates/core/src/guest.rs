@@ -69,6 +69,14 @@ impl GuestPath {
         Self::parse(&format!("{}/{relative}", self.0))
     }
 
+    /// Whether this is a path below `directory`.
+    #[must_use]
+    pub fn is_below(&self, directory: &Self) -> bool {
+        self.0
+            .strip_prefix(directory.0.trim_end_matches('/'))
+            .is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+    }
+
     /// As text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -133,6 +141,15 @@ mod tests {
             GuestPath::parse("/etc").unwrap().join("../shadow"),
             Err(GuestPathError::Escapes)
         );
+    }
+
+    #[test]
+    fn a_path_is_below_its_directories_only() {
+        let path = |text| GuestPath::parse(text).unwrap();
+        assert!(path("/data/a").is_below(&path("/data")));
+        assert!(path("/data").is_below(&path("/")));
+        assert!(!path("/data").is_below(&path("/data")));
+        assert!(!path("/database").is_below(&path("/data")));
     }
 
     #[test]

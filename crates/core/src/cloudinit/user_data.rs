@@ -10,7 +10,7 @@ use super::environment::{ENVIRONMENT_FILE, file_text};
 use super::image::UserData;
 use super::lists::{MOUNTS, Place, RUNCMD, WRITE_FILES, add};
 use super::scripts::{LINK_SCRIPT, MOUNT_SCRIPT, embedded, link_script, mount_script};
-use super::{CloudInitSpec, GuestFile, MOUNT_SCRIPT_TOKEN, UserDataSpec, disks, secrets};
+use super::{CloudInitSpec, GuestFile, MOUNT_SCRIPT_TOKEN, Mount, UserDataSpec, disks, secrets};
 use crate::text::{Data, Text};
 
 const PER_BOOT_DIRECTORY: &str = "/var/lib/cloud/scripts/per-boot/";
@@ -40,7 +40,11 @@ fn with_ours(mut config: Vec<(String, Data)>, spec: &CloudInitSpec) -> Data {
 }
 
 fn files(spec: &CloudInitSpec) -> Vec<Data> {
-    let mut files: Vec<Data> = spec.files.iter().map(encoded_file).collect();
+    let mut files: Vec<Data> = spec
+        .files
+        .iter()
+        .map(|file| encoded_file(file, &spec.mounts))
+        .collect();
     if !spec.links.is_empty() {
         files.push(text_file(
             LINK_SCRIPT,
@@ -65,13 +69,19 @@ fn files(spec: &CloudInitSpec) -> Vec<Data> {
     files
 }
 
-fn encoded_file(file: &GuestFile) -> Data {
-    Data::pairs([
+fn encoded_file(file: &GuestFile, mounts: &[Mount]) -> Data {
+    let mut fields = vec![
         ("path", Data::text(file.path.as_str())),
         ("permissions", permissions(file.mode)),
         ("encoding", Data::text("b64")),
         ("content", Data::Text(file.content.to_base64())),
-    ])
+    ];
+    // Files are written before disks are mounted: on a disk it would be
+    // hidden by the mount. Deferred ones come after.
+    if mounts.iter().any(|mount| file.path.is_below(&mount.path)) {
+        fields.push(("defer", Data::Bool(true)));
+    }
+    Data::pairs(fields)
 }
 
 fn text_file(path: &str, mode: u32, content: Text) -> Data {
@@ -233,6 +243,22 @@ mod tests {
         assert_eq!(contents[..3], ["aGkK", "<redacted>", "<issued at start>"]);
         assert_eq!(contents[5], "A='b c'\n");
         assert!(secrets::holds_secrets(&config));
+    }
+
+    #[test]
+    fn files_on_a_mounted_disk_are_written_after_the_mount() {
+        let mut spec = spec();
+        spec.mounts = vec![mount("/data")];
+        spec.files = vec![
+            file("/data/conf/a", 0o644, Content::public("a")),
+            file("/database/b", 0o644, Content::public("b")),
+        ];
+        let config = config(&spec);
+        let Some(Data::List(files)) = config.get("write_files") else {
+            panic!("no files")
+        };
+        assert_eq!(files[0].get("defer"), Some(&Data::Bool(true)));
+        assert_eq!(files[1].get("defer"), None);
     }
 
     #[test]

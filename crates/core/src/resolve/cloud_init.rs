@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::Resolver;
 use crate::cloudinit::{CloudInitSpec, DeviceLink, Mount, NetworkSpec};
-use crate::diag::Diagnostics;
+use crate::diag::{Diagnostic, Diagnostics};
 use crate::manifest::VmPod;
 use crate::plan::PlannedDisk;
 
@@ -18,7 +18,7 @@ impl Resolver<'_> {
         diags: &mut Diagnostics,
     ) -> CloudInitSpec {
         let annotations = &pod.annotations;
-        CloudInitSpec {
+        let spec = CloudInitSpec {
             image_type: annotations.image_type,
             // A new pod is a new instance, even if it has an old one's name
             // and its disk: its files, keys and mounts may be others.
@@ -34,7 +34,35 @@ impl Resolver<'_> {
             network: (!annotations.force_dhcp).then(|| NetworkSpec {
                 mac: mac.to_owned(),
             }),
-        }
+        };
+        tell_what_a_script_leaves_out(pod, &spec, diags);
+        spec
+    }
+}
+
+/// A script is the whole user-data, so there is nothing that would write
+/// files. Pods of a cluster always have some: the service account's token.
+fn tell_what_a_script_leaves_out(pod: &VmPod, spec: &CloudInitSpec, diags: &mut Diagnostics) {
+    let annotations = &pod.annotations;
+    let script = annotations.script.as_ref().map(|script| &script.place);
+    let place = script.or(annotations.source_key.as_ref().map(|key| &key.place));
+    let Some(place) = place else { return };
+    let mut lost = Vec::new();
+    if !spec.files.is_empty() {
+        lost.push("the files of Secret, ConfigMap and projected volumes");
+    }
+    if !spec.environment.is_empty() {
+        lost.push("the environment");
+    }
+    if !lost.is_empty() {
+        let message = format!(
+            "{} do not reach a guest whose user-data is a script",
+            lost.join(" and ")
+        );
+        diags.push(
+            Diagnostic::notice(place, message)
+                .help("use cloud-config, which can run scripts by runcmd"),
+        );
     }
 }
 
