@@ -40,6 +40,13 @@ macro_rules! names {
                 }
             }
 
+            /// Stands in for a name that was refused, so that the rest can be
+            /// read and all problems reported; no plan comes of it.
+            #[allow(dead_code, reason = "not every kind of name needs it")]
+            pub(crate) fn stand_in() -> Self {
+                Self("refused".to_owned())
+            }
+
             /// As text.
             #[must_use]
             pub fn as_str(&self) -> &str {
@@ -240,6 +247,14 @@ impl ImageName {
             written: text.to_owned(),
             digest,
         })
+    }
+
+    /// Stands in for a name that was refused; see the other names.
+    pub(crate) fn stand_in() -> Self {
+        Self {
+            written: "refused".to_owned(),
+            digest: None,
+        }
     }
 
     /// As written, digest and all.

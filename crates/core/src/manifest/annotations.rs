@@ -184,9 +184,9 @@ const KNOWN: [&str; 22] = [
 ];
 
 impl Annotations {
-    /// Reads ours among a pod's annotations; absent if one is wrong.
-    pub(super) fn read(entries: &[(&str, View<'_>)], diags: &mut Diagnostics) -> Option<Self> {
-        let errors_before = diags.errors();
+    /// Reads ours among a pod's annotations. A wrong one is reported and
+    /// counts as absent.
+    pub(super) fn read(entries: &[(&str, View<'_>)], diags: &mut Diagnostics) -> Self {
         let mut all = Self::default();
         for (key, view) in entries {
             let ours = key.starts_with("Virtlet") || key.starts_with("disklet.io/");
@@ -200,7 +200,7 @@ impl Annotations {
             }
         }
         all.check_together(diags);
-        (diags.errors() == errors_before).then_some(all)
+        all
     }
 
     fn take(&mut self, key: &str, text: &Spanned<String>, diags: &mut Diagnostics) {

@@ -125,8 +125,11 @@ impl Container {
                 .filter_map(|item| EnvVar::read(item, diags))
                 .collect(),
             memory: read_memory(&mut fields, diags),
-            name: name?.value,
-            image: image?,
+            name: name.map_or_else(ContainerName::stand_in, |name| name.value),
+            image: image.unwrap_or_else(|| Spanned {
+                value: ImageName::stand_in(),
+                place: view.place.clone(),
+            }),
         })
     }
 }

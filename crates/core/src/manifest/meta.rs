@@ -28,6 +28,18 @@ impl Meta {
         (self.namespace.clone(), self.name.clone())
     }
 
+    /// Stands in for metadata that was refused, so that the rest of the
+    /// object can be checked.
+    pub(super) fn stand_in(view: &View<'_>, namespace: &Namespace) -> Self {
+        Self {
+            name: ObjectName::stand_in(),
+            namespace: namespace.clone(),
+            uid: None,
+            labels: Vec::new(),
+            place: view.place.clone(),
+        }
+    }
+
     /// Reads `metadata` of a namespaced object.
     pub(super) fn read(
         view: &View<'_>,

@@ -15,7 +15,7 @@ mod pod;
 mod selector;
 mod volume;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use annotations::{
@@ -53,6 +53,7 @@ pub struct Objects {
     /// Secrets.
     pub secrets: BTreeMap<Key, DataObject>,
     pod_places: BTreeMap<Key, Place>,
+    refused: BTreeSet<(String, String)>,
 }
 
 /// One text of the input.
@@ -87,7 +88,35 @@ impl Objects {
         }
     }
 
+    /// Whether an object of this kind and name was refused: who refers to it
+    /// is not told that it is missing.
+    pub(crate) fn was_refused(&self, kind: &str, name: &ObjectName) -> bool {
+        self.refused.contains(&(kind.to_owned(), name.to_string()))
+    }
+
+    /// Whether any PersistentVolume was refused: a claim may be meant for it.
+    pub(crate) fn refused_a_volume(&self) -> bool {
+        self.refused
+            .iter()
+            .any(|(kind, _)| kind == "PersistentVolume")
+    }
+
     fn read_object(&mut self, view: &View<'_>, namespace: &Namespace, diags: &mut Diagnostics) {
+        let errors_before = diags.errors();
+        self.read_by_kind(view, namespace, diags);
+        if diags.errors() > errors_before {
+            let name = view
+                .node
+                .get("metadata")
+                .and_then(|meta| meta.get("name")?.as_str());
+            let kind = view.node.get("kind").and_then(|kind| kind.as_str());
+            if let (Some(kind), Some(name)) = (kind, name) {
+                self.refused.insert((kind.to_owned(), name.to_owned()));
+            }
+        }
+    }
+
+    fn read_by_kind(&mut self, view: &View<'_>, namespace: &Namespace, diags: &mut Diagnostics) {
         let Some(mut fields) = view.fields(diags) else {
             return;
         };
@@ -172,11 +201,11 @@ impl Objects {
         let Some(pod) = VmPod::read(view, namespace, diags) else {
             return;
         };
-        let place = pod.meta.place.clone();
-        match self.pod_places.get(&pod.meta.key()) {
-            Some(first) => diags.push(twice("Pod", &place, first)),
-            None => {
-                self.pod_places.insert(pod.meta.key(), place);
+        let (key, place) = (pod.meta.key(), pod.meta.place.clone());
+        match self.pod_places.get(&key) {
+            Some(first) if !pod.refused => diags.push(twice("Pod", &place, first)),
+            _ => {
+                self.pod_places.insert(key, place);
                 self.vm_pods.push(pod);
             }
         }

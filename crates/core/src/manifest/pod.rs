@@ -38,6 +38,9 @@ pub struct VmPod {
     pub mounts_token: bool,
     /// The guest's host name.
     pub hostname: String,
+    /// Something in it was refused; it is resolved for further problems, but
+    /// no plan comes of it.
+    pub(crate) refused: bool,
 }
 
 /// Whether a Pod, or the template of one, is a VM.
@@ -57,6 +60,7 @@ impl VmPod {
         namespace: &Namespace,
         diags: &mut Diagnostics,
     ) -> Option<Self> {
+        let errors_before = diags.errors();
         let mut object = view.fields(diags)?;
         let meta = Meta::read(view, &mut object, namespace, diags);
         let entries = object
@@ -91,16 +95,18 @@ impl VmPod {
             .and_then(|view| view.bool(diags))
             .unwrap_or(true);
         let hostname = spec.text("hostname", diags).map(str::to_owned);
-        let (meta, container) = (meta?, container?);
+        let meta = meta.unwrap_or_else(|| Meta::stand_in(view, namespace));
+        let container = container?;
         Some(Self {
             hostname: hostname.unwrap_or_else(|| meta.name.to_string()),
             meta,
             raw_annotations,
-            annotations: annotations?,
+            annotations,
             container,
             volumes,
             service_account,
             mounts_token,
+            refused: diags.errors() > errors_before,
         })
     }
 }

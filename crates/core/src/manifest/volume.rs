@@ -35,6 +35,9 @@ pub enum VolumeSource {
     Files(SourceFiles),
     /// A directory of the node or of a server, by the field's name.
     Directory(String),
+    /// Something that was refused already; what refers to the volume is not
+    /// blamed for it.
+    Refused,
 }
 
 /// Volume kinds that are directories and cannot be disks.
@@ -85,7 +88,12 @@ impl Volume {
                 Diagnostic::error(&view.place, "the volume does not say what it is")
                     .allowed(KINDS.join(", ")),
             );
-            return None;
+            let place = view.place.clone();
+            let value = VolumeSource::Refused;
+            return Some(Self {
+                name: name?,
+                source: Spanned { value, place },
+            });
         };
         if let Some((second, at)) = kinds.next() {
             diags.push(
@@ -94,7 +102,7 @@ impl Volume {
                     .help("remove one of the two"),
             );
         }
-        let value = read_source(kind, &source, diags)?;
+        let value = read_source(kind, &source, diags).unwrap_or(VolumeSource::Refused);
         let place = source.place;
         Some(Self {
             name: name?,
@@ -214,7 +222,7 @@ fn read_entries(
                     },
                     |(_, view)| view.place.clone(),
                 );
-                let mut problem = Diagnostic::error(&place, error.to_string());
+                let mut problem = Diagnostic::error(&place, error.message());
                 if let Some(found) = error.found() {
                     problem = problem.found(format!("{found:?}"));
                 }

@@ -67,7 +67,7 @@ impl Resolver<'_> {
         let disks = self.disks(pod, uuid, diags);
         let mac = mac_address(uuid);
         let cloud_init = self.cloud_init(pod, uuid, &disks, &mac, diags);
-        if diags.errors() > errors_before {
+        if pod.refused || diags.errors() > errors_before {
             return None;
         }
         let annotations = &pod.annotations;
@@ -107,8 +107,8 @@ impl Resolver<'_> {
         diags: &mut Diagnostics,
     ) -> Option<&DataObject> {
         let found = self.find_data(namespace, wanted.kind, &wanted.name);
-        if found.is_none() {
-            let kind = wanted.kind.name();
+        let kind = wanted.kind.name();
+        if found.is_none() && !self.objects.was_refused(kind, &wanted.name) {
             diags.push(
                 Diagnostic::error(
                     place,

@@ -107,6 +107,7 @@ impl Resolver<'_> {
         for volume in &pod.volumes {
             let disk = match &volume.source.value {
                 VolumeSource::Files(_) => continue,
+                VolumeSource::Refused => None,
                 VolumeSource::Directory(kind) => {
                     diags.push(refuse_directory(volume, &format!("an {kind} volume")));
                     None
@@ -185,6 +186,9 @@ impl Resolver<'_> {
         let key = (pod.meta.namespace.clone(), name.clone());
         let place = &at.source.place;
         let Some(claim) = self.objects.claims.get(&key) else {
+            if self.objects.was_refused("PersistentVolumeClaim", name) {
+                return None;
+            }
             diags.push(
                 Diagnostic::error(
                     place,
@@ -196,6 +200,7 @@ impl Resolver<'_> {
         };
         match self.bindings.volume(&key)? {
             Ok(volume) => Some((claim, self.objects.volumes.get(volume)?)),
+            Err(_) if self.objects.refused_a_volume() => None,
             Err(reason) => {
                 let (message, help) = reason.explain(claim);
                 diags.push(
