@@ -1,0 +1,156 @@
+//! Hands out what is left to copy.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::{Before, Options, Tally, Watch};
+use crate::device::{Allocation, Target};
+use crate::error::{Error, ErrorKind, Result};
+use crate::image::{Image, Place};
+use crate::sys;
+use crate::zero::BLOCK;
+
+/// How much a worker takes at once: large enough for few requests, small
+/// enough to share work evenly and to keep memory low.
+pub(super) const CHUNK: u64 = 2 << 20;
+
+/// Knows how far the copy has come.
+pub(super) struct Planner<'c> {
+    image: &'c Image,
+    target: &'c dyn Target,
+    size: u64,
+    before: Before,
+    watch: &'c dyn Watch,
+    tally: &'c Tally,
+    state: Mutex<State<'c>>,
+    failed: AtomicBool,
+}
+
+struct State<'c> {
+    next: u64,
+    /// The target's file, as long as sharing has not failed.
+    share_into: Option<&'c File>,
+}
+
+impl<'c> Planner<'c> {
+    pub(super) fn new(
+        image: &'c Image,
+        target: &'c dyn Target,
+        size: u64,
+        options: &Options,
+        watch: &'c dyn Watch,
+        tally: &'c Tally,
+    ) -> Self {
+        let share_into = if options.share {
+            target.shareable_file()
+        } else {
+            None
+        };
+        Self {
+            image,
+            target,
+            size,
+            before: options.target,
+            watch,
+            tally,
+            state: Mutex::new(State {
+                next: 0,
+                share_into,
+            }),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// A failure of one worker ends the others.
+    pub(super) fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn done(&self, bytes: u64) {
+        self.watch.advance(bytes);
+    }
+
+    /// The next chunk that has bytes to copy, or nothing at the end.
+    pub(super) fn next(&self) -> Result<Option<Range<u64>>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.next < self.size && !self.failed.load(Ordering::Relaxed) {
+            if self.watch.cancelled() {
+                return Err(Error::new(ErrorKind::Cancelled, "stopped on request"));
+            }
+            let at = state.next;
+            let located = self.image.locate(at, self.size - at)?;
+            match located.place {
+                Place::Nowhere | Place::Zero => {
+                    self.zero(at, located.length)?;
+                    state.next += located.length;
+                    self.done(located.length);
+                }
+                Place::Plain { device, offset } => {
+                    let shared =
+                        state
+                            .share_into
+                            .zip(device.shareable_file())
+                            .map(|(into, from)| {
+                                share(from, offset, into, at, located.length, self.size)
+                            });
+                    match shared {
+                        Some(Ok(shared)) if shared > 0 => {
+                            state.next += shared;
+                            self.tally.shared.fetch_add(shared, Ordering::Relaxed);
+                            self.done(shared);
+                        }
+                        Some(Err(_)) => state.share_into = None,
+                        _ => return Ok(Some(self.cut(&mut state))),
+                    }
+                }
+                Place::Packed { .. } => return Ok(Some(self.cut(&mut state))),
+            }
+        }
+        Ok(None)
+    }
+
+    fn cut(&self, state: &mut State<'_>) -> Range<u64> {
+        let start = state.next;
+        let end = (start / CHUNK + 1).saturating_mul(CHUNK).min(self.size);
+        state.next = end;
+        start..end
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> Result<()> {
+        self.tally.zero.fetch_add(length, Ordering::Relaxed);
+        match self.before {
+            Before::Zeroes => Ok(()),
+            Before::Anything => self.target.write_zeroes(offset, length, Allocation::Free),
+        }
+    }
+}
+
+/// Shares as much of a run as is aligned; the end of a disk need not be.
+/// Returns how much it was.
+fn share(
+    from: &File,
+    offset: u64,
+    into: &File,
+    at: u64,
+    length: u64,
+    size: u64,
+) -> std::io::Result<u64> {
+    let block = BLOCK as u64;
+    if !offset.is_multiple_of(block) || !at.is_multiple_of(block) {
+        return Ok(0);
+    }
+    let reaches_end = at + length == size;
+    let aligned = length / block * block;
+    // The end of a file need not be aligned, but both files must end there.
+    let length = if reaches_end && aligned == length {
+        length
+    } else {
+        aligned
+    };
+    if length > 0 {
+        sys::clone_range(from, offset, length, into, at)?;
+    }
+    Ok(length)
+}

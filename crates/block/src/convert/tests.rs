@@ -1,0 +1,110 @@
+//! Copies judged by comparing bytes, on devices that fail on order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::device::{Fault, MemoryDevice, Request};
+
+const SIZE: usize = (5 << 20) + 512;
+
+fn disk() -> (Image, Vec<u8>) {
+    let mut bytes = vec![0; SIZE];
+    for (index, block) in bytes.chunks_mut(4096).enumerate() {
+        if index % 11 < 5 {
+            block.fill(u8::try_from(index % 255 + 1).unwrap());
+        }
+    }
+    let image = Image::raw(Arc::new(MemoryDevice::new(bytes.clone())));
+    (image, bytes)
+}
+
+fn options(target: Before) -> Options {
+    Options {
+        threads: 3,
+        target,
+        share: true,
+    }
+}
+
+#[test]
+fn a_copy_is_the_same_and_durable() {
+    let (image, bytes) = disk();
+    let target = MemoryDevice::zeroed(SIZE);
+    let report = to_raw(&image, &target, &options(Before::Zeroes), &Unwatched).unwrap();
+    assert_eq!(target.after_power_cut(|_| false).contents(), bytes);
+    assert_eq!(report.shared, 0);
+    assert_eq!(report.written + report.zero, SIZE as u64);
+    assert!(report.zero > 0);
+}
+
+#[test]
+fn old_bytes_do_not_shine_through() {
+    let (image, bytes) = disk();
+    let target = MemoryDevice::new(vec![0xee; SIZE + 4096]);
+    to_raw(&image, &target, &options(Before::Anything), &Unwatched).unwrap();
+    assert!(target.contents()[..SIZE] == bytes);
+    assert_eq!(target.contents()[SIZE..], [0xee; 4096]);
+}
+
+#[test]
+fn a_failed_write_fails_the_copy() {
+    let (image, _) = disk();
+    let target = MemoryDevice::zeroed(SIZE);
+    target.set_rule(|_, request| match request {
+        Request::Write(offset, _) if offset > 3 << 20 => Some(Fault::NoSpace),
+        _ => None,
+    });
+    let error = to_raw(&image, &target, &options(Before::Zeroes), &Unwatched).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+}
+
+#[test]
+fn a_failed_flush_fails_the_copy() {
+    let (image, _) = disk();
+    let target = MemoryDevice::zeroed(SIZE);
+    target.set_rule(|_, request| (request == Request::Flush).then_some(Fault::Fail));
+    to_raw(&image, &target, &options(Before::Zeroes), &Unwatched).unwrap_err();
+}
+
+#[test]
+fn a_smaller_target_is_refused_before_anything_is_written() {
+    let (image, _) = disk();
+    let target = MemoryDevice::zeroed(SIZE - 1);
+    to_raw(&image, &target, &options(Before::Zeroes), &Unwatched).unwrap_err();
+    assert_eq!(target.unflushed(), 0);
+}
+
+#[derive(Default)]
+struct StopAt {
+    seen: AtomicU64,
+    limit: u64,
+}
+
+impl Watch for StopAt {
+    fn advance(&self, bytes: u64) {
+        self.seen.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.seen.load(Ordering::Relaxed) >= self.limit
+    }
+}
+
+#[test]
+fn a_watcher_sees_all_bytes_and_can_stop() {
+    let (image, _) = disk();
+    let target = MemoryDevice::zeroed(SIZE);
+    let all = StopAt {
+        limit: u64::MAX,
+        ..StopAt::default()
+    };
+    to_raw(&image, &target, &options(Before::Zeroes), &all).unwrap();
+    assert_eq!(all.seen.load(Ordering::Relaxed), SIZE as u64);
+    let some = StopAt {
+        limit: 1,
+        ..StopAt::default()
+    };
+    let error = to_raw(&image, &target, &options(Before::Zeroes), &some).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+}

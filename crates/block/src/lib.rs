@@ -1,0 +1,14 @@
+//! Disklet's block engine: disk images, read, made, checked and converted
+//! in-process.
+//!
+//! It acts on bytes and knows no Kubernetes. Everything is synchronous and
+//! works on open files; threads are its only concurrency.
+
+pub mod convert;
+pub mod device;
+pub mod error;
+pub mod gate;
+pub mod image;
+pub mod qcow2;
+pub mod sys;
+pub mod zero;
