@@ -8,6 +8,7 @@
 //! `header`, `entry` and `tables` are bytes to values and touch no file;
 //! `image` reads through them.
 
+mod append;
 mod cluster;
 mod compressed;
 mod entry;
@@ -15,9 +16,11 @@ mod extension;
 mod header;
 mod image;
 mod listing;
+mod spec;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub use cluster::{ClusterSize, GuestOffset, HostOffset};
 pub use compressed::Unpacker;
@@ -25,3 +28,5 @@ pub use entry::{CompressedCluster, Mapping};
 pub use header::{Compression, DataFile, Header, MAGIC};
 pub use image::Qcow2;
 pub use listing::{BitmapInfo, SnapshotInfo};
+pub use spec::{Backing, NewImage};
+pub use writer::{NewFile, Writer};

@@ -144,3 +144,74 @@ fn snapshots_are_listed() {
     assert_eq!(bitmaps[0].name, "changes");
     assert_eq!(bitmaps[0].granularity, 65536);
 }
+
+fn qemu_agrees(path: &Path) {
+    let path = path.display().to_string();
+    run("qemu-img", &["check", "-q", "-f", "qcow2", &path]);
+}
+
+fn new_file(path: &Path) -> FileDevice {
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .unwrap();
+    FileDevice::new(file, "new", Caching::Direct).unwrap()
+}
+
+#[test]
+fn empty_images_of_many_sizes_please_qemu() {
+    let scratch = Scratch::new("empty");
+    let sizes = [0, 512, 1 << 20, (5 << 30) + 512, 1 << 40, 2 << 50];
+    for (number, size) in sizes.into_iter().enumerate() {
+        for bits in [9, 12, 16, 21] {
+            let path = scratch.file(&format!("{number}-{bits}.qcow2"));
+            let spec = NewImage {
+                cluster: ClusterSize::from_bits(bits).unwrap(),
+                ..NewImage::of_size(size)
+            };
+            match Writer::new(&new_file(&path), &spec) {
+                Ok(writer) => writer.finish().unwrap(),
+                Err(error) => {
+                    assert!(size > 1 << 36 && bits < 16, "{error}");
+                    continue;
+                }
+            };
+            qemu_agrees(&path);
+            assert_eq!(open(&path).size().unwrap(), size);
+        }
+    }
+}
+
+#[test]
+fn written_clusters_read_back_here_and_by_qemu() {
+    let scratch = Scratch::new("written");
+    let raw = scratch.file("raw");
+    let bytes = sample(&raw);
+    for bits in [9, 16, 20] {
+        let path = scratch.file(&format!("{bits}.qcow2"));
+        let spec = NewImage {
+            cluster: ClusterSize::from_bits(bits).unwrap(),
+            ..NewImage::of_size(bytes.len() as u64)
+        };
+        let file = new_file(&path);
+        let mut writer = Writer::new(&file, &spec).unwrap();
+        for (index, cluster) in bytes.chunks(spec.cluster.buffer_len()).enumerate() {
+            let guest = GuestOffset(index as u64 * spec.cluster.bytes());
+            if cluster.iter().any(|byte| *byte != 0) {
+                writer.put_data(guest, cluster).unwrap();
+            } else if index % 2 == 0 {
+                writer.put_zero(guest).unwrap();
+            }
+        }
+        writer.finish().unwrap();
+        qemu_agrees(&path);
+        assert!(contents(&open(&path)) == bytes, "{bits}");
+        let (raw, path) = (raw.display().to_string(), path.display().to_string());
+        run(
+            "qemu-img",
+            &["compare", "-q", "-f", "raw", "-F", "qcow2", &raw, &path],
+        );
+    }
+}
