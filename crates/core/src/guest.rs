@@ -69,6 +69,12 @@ impl GuestPath {
         Self::parse(&format!("{}/{relative}", self.0))
     }
 
+    /// How many components it has.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.0.split('/').filter(|part| !part.is_empty()).count()
+    }
+
     /// Whether this is a path below `directory`.
     #[must_use]
     pub fn is_below(&self, directory: &Self) -> bool {

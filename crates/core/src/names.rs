@@ -68,7 +68,7 @@ names! {
         what: "an object name",
         allowed: "at most 253 lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit",
         most: 253,
-        valid: |text| text.split('.').all(is_label),
+        valid: |text| text.split('.').all(is_lower_case_name),
     };
     /// The name of a namespace (RFC 1123 label), such as `default`.
     Namespace: NameRule {
@@ -124,10 +124,14 @@ const LABEL: &str =
     "at most 63 lower-case letters, digits and '-', beginning and ending with a letter or digit";
 
 fn is_label(text: &str) -> bool {
+    text.len() <= 63 && is_lower_case_name(text)
+}
+
+fn is_lower_case_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
     let edge = |b: Option<&u8>| b.is_some_and(|b| *b != b'-' && inner(b));
-    bytes.len() <= 63 && bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
+    bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
 }
 
 /// A SHA-256 digest.

@@ -180,6 +180,23 @@ pub enum Data {
     List(Vec<Data>),
     /// A mapping; keys are unique.
     Map(Vec<(String, Data)>),
+    /// A number that must not show, but stays one.
+    Hidden(Number),
+}
+
+/// A number.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Number {
+    /// A whole number.
+    Int(i64),
+    /// Any other number.
+    Float(f64),
+}
+
+impl fmt::Debug for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
 }
 
 impl Data {
@@ -218,6 +235,26 @@ impl Data {
         }
     }
 
+    /// The same with everything in it secret.
+    #[must_use]
+    pub fn hidden(self) -> Self {
+        match self {
+            // A truth value gives nothing away that its key does not.
+            Self::Null | Self::Bool(_) | Self::Hidden(_) => self,
+            Self::Int(value) => Self::Hidden(Number::Int(value)),
+            Self::Float(value) => Self::Hidden(Number::Float(value)),
+            Self::Text(Text::Public(text)) => Self::Text(Text::Secret(Secret::new(text))),
+            Self::Text(text) => Self::Text(text),
+            Self::List(items) => Self::List(items.into_iter().map(Self::hidden).collect()),
+            Self::Map(entries) => Self::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, value)| (key, value.hidden()))
+                    .collect(),
+            ),
+        }
+    }
+
     /// Renders for a serializer under `reveal`.
     #[must_use]
     pub fn under(&self, reveal: Reveal) -> Revealed<'_> {
@@ -240,6 +277,9 @@ impl Serialize for Revealed<'_> {
             Data::Int(value) => serializer.serialize_i64(*value),
             Data::Float(value) => serializer.serialize_f64(*value),
             Data::Text(text) => serializer.serialize_str(&text.render(self.reveal)),
+            Data::Hidden(_) if self.reveal == Reveal::Redact => serializer.serialize_str(REDACTED),
+            Data::Hidden(Number::Int(value)) => serializer.serialize_i64(*value),
+            Data::Hidden(Number::Float(value)) => serializer.serialize_f64(*value),
             Data::List(items) => {
                 let mut seq = serializer.serialize_seq(Some(items.len()))?;
                 for item in items {
@@ -288,6 +328,15 @@ mod tests {
     #[test]
     fn debug_output_hides_secrets() {
         assert!(!format!("{:?}", sample()).contains("hunter2"));
+    }
+
+    #[test]
+    fn hidden_numbers_keep_their_kind() {
+        let data = Data::pairs([("uid", Data::Int(1500)), ("sudo", Data::Bool(true))]).hidden();
+        let json = |reveal| serde_json::to_string(&data.under(reveal)).unwrap();
+        assert_eq!(json(Reveal::Show), r#"{"uid":1500,"sudo":true}"#);
+        assert_eq!(json(Reveal::Redact), r#"{"uid":"<redacted>","sudo":true}"#);
+        assert!(!format!("{data:?}").contains("1500"));
     }
 
     #[test]

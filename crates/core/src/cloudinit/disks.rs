@@ -40,17 +40,42 @@ fn fits_fstab(path: &GuestPath) -> bool {
 }
 
 /// The name for a disk that cloud-init leaves as it is. A dot it takes for the
-/// beginning of a partition's number, unless there is a colon in the name.
+/// beginning of a partition's number, and a whole disk's name it exchanges for
+/// its first partition's, unless there is a colon in the name.
 fn fstab_name(device: &GuestDevice, part: u32) -> String {
-    if device.by_id.contains('.') {
+    if part == 0 || device.by_id.contains('.') {
         device.by_path_of(part)
     } else {
         device.by_id_of(part)
     }
 }
 
-/// Makes the user's own `mounts` safe beside ours.
+/// Makes the user's own `mounts` safe beside ours, and names disks instead of
+/// links wherever cloud-init looks for them before the links exist.
 pub(super) fn settle_users(config: &mut [(String, Data)], links: &[DeviceLink]) {
+    for (key, value) in config.iter_mut() {
+        match (key.as_str(), value) {
+            ("fs_setup", Data::List(filesystems)) => {
+                let devices = filesystems.iter_mut().filter_map(|one| match one {
+                    Data::Map(entries) => entries.iter_mut().find(|(key, _)| key == "device"),
+                    _ => None,
+                });
+                devices.for_each(|(_, device)| follow_link(std::slice::from_mut(device), links));
+            }
+            ("disk_setup", Data::Map(disks)) => {
+                for (device, _) in disks {
+                    if let Some(link) = link_at(device, links) {
+                        *device = link.device.by_id.clone();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    settle_mounts(config, links);
+}
+
+fn settle_mounts(config: &mut [(String, Data)], links: &[DeviceLink]) {
     let Some((_, Data::List(entries))) = config.iter_mut().find(|(key, _)| key == MOUNTS) else {
         return;
     };
@@ -68,10 +93,14 @@ fn follow_link(fields: &mut [Data], links: &[DeviceLink]) {
     let Some(Data::Text(device)) = fields.first_mut() else {
         return;
     };
-    let path = device.known().and_then(|name| GuestPath::parse(name).ok());
-    if let Some(link) = links.iter().find(|link| Some(&link.path) == path.as_ref()) {
+    if let Some(link) = device.known().and_then(|name| link_at(name, links)) {
         *device = device.map(|_| fstab_name(&link.device, 0));
     }
+}
+
+fn link_at<'l>(name: &str, links: &'l [DeviceLink]) -> Option<&'l DeviceLink> {
+    let path = GuestPath::parse(name).ok()?;
+    links.iter().find(|link| link.path == path)
 }
 
 /// At a number in an entry whose disk it does not recognise, cloud-init gives
@@ -104,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_mounted_by_id_and_never_block_the_boot() {
+    fn disks_are_mounted_by_stable_names_and_never_block_the_boot() {
         let mounts = [
             mount("docker", 0, "/var/lib/docker", false),
             mount("data", 2, "/data", true),
@@ -113,7 +142,7 @@ mod tests {
             entries(&mounts),
             [
                 Data::texts([
-                    "/dev/disk/by-id/virtio-docker",
+                    "/dev/disk/by-path/pci-0000:00:05.0",
                     "/var/lib/docker",
                     "auto",
                     "defaults,nofail",
@@ -146,6 +175,28 @@ mod tests {
     }
 
     #[test]
+    fn disks_to_set_up_are_named_instead_of_their_links() {
+        let filesystem = |device: &str| Data::pairs([("device", Data::text(device))]);
+        let mut config = vec![
+            (
+                "fs_setup".to_owned(),
+                Data::List(vec![filesystem("/dev/testpvc")]),
+            ),
+            (
+                "disk_setup".to_owned(),
+                Data::pairs([("/dev/testpvc", Data::Null)]),
+            ),
+        ];
+        settle_users(&mut config, &[testing::link("/dev/testpvc")]);
+        let by_path = "/dev/disk/by-path/pci-0000:00:05.0";
+        assert_eq!(config[0].1, Data::List(vec![filesystem(by_path)]));
+        assert_eq!(
+            config[1].1,
+            Data::pairs([("/dev/disk/by-id/virtio-raw", Data::Null)])
+        );
+    }
+
+    #[test]
     fn the_users_mounts_reach_the_disk_behind_a_link() {
         let fields = |device: &str| Data::texts([device, "/mnt/data"]);
         let users = Data::List(vec![
@@ -159,8 +210,8 @@ mod tests {
         assert_eq!(
             settled(users),
             Data::List(vec![
-                fields("/dev/disk/by-id/virtio-raw"),
-                fields("/dev/disk/by-id/virtio-raw"),
+                fields("/dev/disk/by-path/pci-0000:00:05.0"),
+                fields("/dev/disk/by-path/pci-0000:00:05.0"),
                 fields("/dev/testpvc2"),
                 fields("tmpfs"),
                 Data::List(Vec::new()),
@@ -178,7 +229,7 @@ mod tests {
         };
         assert_eq!(
             settled(secret("/dev/testpvc")),
-            secret("/dev/disk/by-id/virtio-raw")
+            secret("/dev/disk/by-path/pci-0000:00:05.0")
         );
         assert_eq!(settled(Data::text("x")), Data::text("x"));
     }

@@ -1,7 +1,7 @@
 //! meta-data: who the guest is.
 
 use super::{CloudInitSpec, ImageType, secrets};
-use crate::text::Data;
+use crate::text::{Data, Text};
 
 /// The document of `spec`. What the user sets there wins, entry by entry.
 pub(super) fn document(spec: &CloudInitSpec) -> Data {
@@ -34,7 +34,7 @@ fn generated(spec: &CloudInitSpec) -> Vec<(String, Data)> {
     }
     if !spec.ssh_keys.is_empty() {
         entries.push(match spec.image_type {
-            ImageType::NoCloud => ("public-keys", Data::texts(&spec.ssh_keys)),
+            ImageType::NoCloud => ("public-keys", listed_keys(&spec.ssh_keys)),
             ImageType::ConfigDrive => ("public_keys", named_keys(&spec.ssh_keys)),
         });
     }
@@ -44,9 +44,13 @@ fn generated(spec: &CloudInitSpec) -> Vec<(String, Data)> {
         .collect()
 }
 
+fn listed_keys(keys: &[Text]) -> Data {
+    Data::List(keys.iter().cloned().map(Data::Text).collect())
+}
+
 /// OpenStack's keys have names.
-fn named_keys(keys: &[String]) -> Data {
-    let named = |(index, key): (usize, &String)| (format!("key-{index}"), Data::text(key));
+fn named_keys(keys: &[Text]) -> Data {
+    let named = |(index, key): (usize, &Text)| (format!("key-{index}"), Data::Text(key.clone()));
     Data::Map(keys.iter().enumerate().map(named).collect())
 }
 
@@ -72,7 +76,7 @@ mod tests {
                 ("local-hostname", Data::text("my-vm")),
             ])
         );
-        spec.ssh_keys = vec!["ssh-rsa one".to_owned(), "ssh-rsa two".to_owned()];
+        spec.ssh_keys = vec!["ssh-rsa one".into(), "ssh-rsa two".into()];
         assert_eq!(
             document(&spec).get("public-keys"),
             Some(&Data::texts(["ssh-rsa one", "ssh-rsa two"]))
@@ -83,7 +87,7 @@ mod tests {
     fn a_config_drive_has_the_names_of_openstack_too() {
         let mut spec = spec();
         spec.image_type = ImageType::ConfigDrive;
-        spec.ssh_keys = vec!["ssh-rsa one".to_owned()];
+        spec.ssh_keys = vec!["ssh-rsa one".into()];
         assert_eq!(
             document(&spec),
             Data::pairs([
@@ -117,7 +121,7 @@ mod tests {
     #[test]
     fn the_users_entries_replace_whole_values_and_hide_passwords() {
         let mut spec = spec();
-        spec.ssh_keys = vec!["ssh-rsa one".to_owned()];
+        spec.ssh_keys = vec!["ssh-rsa one".into()];
         spec.meta_data = users(&[("public-keys", "ssh-rsa mine"), ("admin_pass", "hunter2")]);
         let document = document(&spec);
         assert_eq!(

@@ -51,7 +51,7 @@ pub struct CloudInitSpec {
     /// The guest's host name.
     pub hostname: String,
     /// SSH public keys, in order.
-    pub ssh_keys: Vec<String>,
+    pub ssh_keys: Vec<Text>,
     /// The user's meta-data entries; they win over generated ones.
     pub meta_data: Vec<(String, Data)>,
     /// The user's own user-data.
@@ -66,6 +66,24 @@ pub struct CloudInitSpec {
     pub environment: Vec<(String, Text)>,
     /// How the guest reaches the network; absent leaves it to the guest.
     pub network: Option<NetworkSpec>,
+}
+
+impl CloudInitSpec {
+    /// What of it is not known yet, each in a sentence.
+    pub(crate) fn known_later(&self) -> Vec<String> {
+        let files = self.files.iter().filter_map(|file| match &file.content {
+            Content::Later(when) => Some(format!("file {}: {when}", file.path)),
+            Content::Public(_) | Content::Secret(_) => None,
+        });
+        let variables = self
+            .environment
+            .iter()
+            .filter_map(|(name, value)| match value {
+                Text::Later(when) => Some(format!("variable {name}: {when}")),
+                Text::Public(_) | Text::Secret(_) => None,
+            });
+        files.chain(variables).collect()
+    }
 }
 
 /// The user's own user-data.

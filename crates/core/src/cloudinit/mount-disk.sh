@@ -17,13 +17,7 @@ mount_disk() {
         :
     elif ! find_disk "$@"; then
         echo "disklet: found no disk $1; nothing is mounted on $path" >&2
-    elif [ "$mode" = ro ]; then
-        mkdir -p "$path" && mount -o ro "$disk" "$path" || not_mounted
-    else
-        mkdir -p "$path" && mount "$disk" "$path" || not_mounted
+    elif ! { mkdir -p "$path" && mount -o "$mode" "$disk" "$path"; }; then
+        echo "disklet: cannot mount $disk on $path" >&2
     fi
-}
-
-not_mounted() {
-    echo "disklet: cannot mount $disk on $path" >&2
 }

@@ -10,6 +10,8 @@ use crate::guest::GuestDevice;
 
 /// Where the script that links disks goes; Virtlet's name for it.
 pub(super) const LINK_SCRIPT: &str = "/etc/cloud/symlink-devs.sh";
+/// Where the script that keeps files in memory over boots goes.
+pub(super) const KEEP_SCRIPT: &str = "/etc/cloud/keep-files.sh";
 /// Where the script that mounts disks goes; Virtlet's name for it.
 pub(super) const MOUNT_SCRIPT: &str = "/etc/cloud/mount-volumes.sh";
 
@@ -18,14 +20,35 @@ const LINK_HEADER: &str = "\
 # Links the disks of this virtual machine to the paths that its pod gives them.
 ";
 
+const KEEP_HEADER: &str = "\
+#!/bin/sh
+# Keeps files whose directory is emptied at every boot.
+";
+
 const MOUNT_HEADER: &str = "\
 #!/bin/sh
 # Mounts the disks of this virtual machine where its pod wants them.
 ";
 
+const KEEP_FILE: &str = include_str!("keep-file.sh");
 const FIND_DISK: &str = include_str!("find-disk.sh");
 const LINK_DISK: &str = include_str!("link-disk.sh");
 const MOUNT_DISK: &str = include_str!("mount-disk.sh");
+
+/// Where files are kept that a boot would lose.
+const KEPT_DIRECTORY: &str = "/var/lib/disklet/files";
+
+/// The script that keeps files over boots.
+pub(super) fn keep_script(paths: &[&str]) -> String {
+    let calls: String = paths
+        .iter()
+        .map(|path| {
+            let kept = format!("{KEPT_DIRECTORY}{path}");
+            format!("keep_file {} {}\n", quote(path), quote(&kept))
+        })
+        .collect();
+    [KEEP_HEADER, KEEP_FILE, &calls].join("\n")
+}
 
 /// The script that makes the links.
 pub(super) fn link_script(links: &[DeviceLink]) -> String {
@@ -131,6 +154,26 @@ mod tests {
     ];
 
     #[test]
+    fn files_are_kept_and_come_back() {
+        let directory = std::env::temp_dir().join(format!("disklet-keep-{}", std::process::id()));
+        let root = directory.display().to_string();
+        let script = keep_script(&["/run/a b"])
+            .replace("'/run/a b'", &format!("'{root}/run/a b'"))
+            .replace(
+                "'/var/lib/disklet/files/run/a b'",
+                &format!("'{root}/kept/a b'"),
+            );
+        assert_parses(&script);
+        let told = sh(&format!(
+            "mkdir -p '{root}/run'; printf one >'{root}/run/a b'; chmod 600 '{root}/run/a b'\n\
+             {script}\n rm -r '{root}/run'\n {script}\n\
+             cat '{root}/run/a b'; stat -c ' %a' '{root}/run/a b'; stat -c %a '{root}/kept'\n\
+             printf two >'{root}/run/a b'\n {script}\n cat '{root}/kept/a b'; rm -r '{root}'"
+        ));
+        assert_eq!(told, "one 600\n700\ntwo");
+    }
+
+    #[test]
     fn every_disk_has_its_line() {
         let script = mount_script(&[mount("/data", 1, false), mount("/my disk", 0, true)]);
         let place = "'/sys/bus/pci/devices/0000:00:05.0/virtio*/block/*'";
@@ -178,7 +221,7 @@ mod tests {
         let script = mount_script(&[mount("/data", 1, false), mount("/a b", 2, true)]);
         assert_eq!(
             rehearse(&script, fakes),
-            "/dev/disk/by-id/virtio-vol-part1 /data\n\
+            "-o rw /dev/disk/by-id/virtio-vol-part1 /data\n\
              -o ro /dev/disk/by-id/virtio-vol-part2 /a b\n"
         );
     }
@@ -191,7 +234,7 @@ mod tests {
         assert_eq!(
             rehearse(&script, fakes),
             "disklet: found no disk /dev/disk/by-id/virtio-vol; nothing is mounted on /gone\n\
-             mounted /dev/disk/by-id/virtio-vol-part1 /data\n"
+             mounted -o rw /dev/disk/by-id/virtio-vol-part1 /data\n"
         );
     }
 

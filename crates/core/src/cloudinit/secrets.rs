@@ -5,12 +5,16 @@
 
 use crate::text::{Data, Secret, Text};
 
-const SECRET_KEYS: [&str; 5] = [
+const SECRET_KEYS: [&str; 9] = [
     "password",
     "passwd",
     "hashed_passwd",
     "plain_text_passwd",
     "admin_pass",
+    "token",
+    "registration_key",
+    "private_key",
+    "validation_key",
 ];
 
 /// Makes every value that holds a password or a private key a secret one.
@@ -29,7 +33,12 @@ fn conceal_within(value: &mut Data) {
     match value {
         Data::Map(entries) => conceal(entries),
         Data::List(items) => items.iter_mut().for_each(conceal_within),
-        Data::Null | Data::Bool(_) | Data::Int(_) | Data::Float(_) | Data::Text(_) => {}
+        Data::Null
+        | Data::Bool(_)
+        | Data::Int(_)
+        | Data::Float(_)
+        | Data::Text(_)
+        | Data::Hidden(_) => {}
     }
 }
 
@@ -54,7 +63,10 @@ fn conceal_private_keys(keys: &mut [(String, Data)]) {
 /// A password of digits reads as a number; cloud-init takes it as text anyway.
 fn conceal_whole(value: &mut Data) {
     match value {
-        Data::Null | Data::Bool(_) | Data::Text(Text::Secret(_) | Text::Later(_)) => {}
+        Data::Null
+        | Data::Bool(_)
+        | Data::Hidden(_)
+        | Data::Text(Text::Secret(_) | Text::Later(_)) => {}
         Data::Int(number) => *value = secret(number.to_string()),
         Data::Float(number) => *value = secret(format!("{number:?}")),
         Data::Text(Text::Public(text)) => *value = secret(std::mem::take(text)),
@@ -73,6 +85,7 @@ fn secret(text: String) -> Data {
 pub(super) fn holds_secrets(data: &Data) -> bool {
     match data {
         Data::Text(text) => matches!(text, Text::Secret(_)),
+        Data::Hidden(_) => true,
         Data::List(items) => items.iter().any(holds_secrets),
         Data::Map(entries) => entries.iter().any(|(_, value)| holds_secrets(value)),
         Data::Null | Data::Bool(_) | Data::Int(_) | Data::Float(_) => false,

@@ -9,7 +9,9 @@
 use super::environment::{ENVIRONMENT_FILE, file_text};
 use super::image::UserData;
 use super::lists::{MOUNTS, Place, RUNCMD, WRITE_FILES, add};
-use super::scripts::{LINK_SCRIPT, MOUNT_SCRIPT, embedded, link_script, mount_script};
+use super::scripts::{
+    KEEP_SCRIPT, LINK_SCRIPT, MOUNT_SCRIPT, embedded, keep_script, link_script, mount_script,
+};
 use super::{CloudInitSpec, GuestFile, MOUNT_SCRIPT_TOKEN, Mount, UserDataSpec, disks, secrets};
 use crate::text::{Data, Text};
 
@@ -39,12 +41,27 @@ fn with_ours(mut config: Vec<(String, Data)>, spec: &CloudInitSpec) -> Data {
     Data::Map(config)
 }
 
+/// Directories in memory, on usual systems.
+const VOLATILE: [&str; 3] = ["/run/", "/var/run/", "/dev/"];
+
+/// Files that the next boot would lose, such as a service account's token.
+fn volatile(spec: &CloudInitSpec) -> Vec<&str> {
+    let paths = spec.files.iter().map(|file| file.path.as_str());
+    paths
+        .filter(|path| VOLATILE.iter().any(|directory| path.starts_with(directory)))
+        .collect()
+}
+
 fn files(spec: &CloudInitSpec) -> Vec<Data> {
     let mut files: Vec<Data> = spec
         .files
         .iter()
         .map(|file| encoded_file(file, &spec.mounts))
         .collect();
+    let volatile = volatile(spec);
+    if !volatile.is_empty() {
+        files.push(text_file(KEEP_SCRIPT, 0o755, keep_script(&volatile).into()));
+    }
     if !spec.links.is_empty() {
         files.push(text_file(
             LINK_SCRIPT,
@@ -60,11 +77,14 @@ fn files(spec: &CloudInitSpec) -> Vec<Data> {
         ));
     }
     if !spec.environment.is_empty() {
-        files.push(text_file(
-            ENVIRONMENT_FILE,
-            0o644,
-            file_text(&spec.environment),
-        ));
+        let text = file_text(&spec.environment);
+        // Everybody may read it, as with Virtlet, unless there is a secret in it.
+        let mode = if matches!(text, Text::Public(_)) {
+            0o644
+        } else {
+            0o600
+        };
+        files.push(text_file(ENVIRONMENT_FILE, mode, text));
     }
     files
 }
@@ -98,6 +118,9 @@ fn permissions(mode: u32) -> Data {
 
 fn commands(spec: &CloudInitSpec) -> Vec<Data> {
     let mut scripts = Vec::new();
+    if !volatile(spec).is_empty() {
+        scripts.push(KEEP_SCRIPT);
+    }
     if !spec.links.is_empty() {
         scripts.push(LINK_SCRIPT);
     }
@@ -211,7 +234,7 @@ mod tests {
             file("/etc/b", 0o100_640, Content::public("hi\n")),
             file("/etc/a", 0o4, Content::Secret(Secret::new("hunter2"))),
             file(
-                "/run/token",
+                "/etc/token",
                 0o600,
                 Content::Later("issued at start".to_owned()),
             ),
@@ -225,7 +248,7 @@ mod tests {
             [
                 "/etc/b",
                 "/etc/a",
-                "/run/token",
+                "/etc/token",
                 "/etc/cloud/symlink-devs.sh",
                 "/etc/cloud/mount-volumes.sh",
                 "/etc/cloud/environment",
@@ -259,6 +282,29 @@ mod tests {
         };
         assert_eq!(files[0].get("defer"), Some(&Data::Bool(true)));
         assert_eq!(files[1].get("defer"), None);
+    }
+
+    #[test]
+    fn files_in_memory_are_kept_over_boots() {
+        let mut spec = spec();
+        let token = "/var/run/secrets/token";
+        spec.files = vec![file(token, 0o600, Content::public("t"))];
+        let config = config(&spec);
+        assert_eq!(
+            written(&config, "path"),
+            [token, "/etc/cloud/keep-files.sh"]
+        );
+        assert!(written(&config, "content")[1].ends_with(
+            "\nkeep_file /var/run/secrets/token /var/lib/disklet/files/var/run/secrets/token\n"
+        ));
+        let per_boot = ["ln", "-sf", KEEP_SCRIPT, PER_BOOT_DIRECTORY];
+        assert_eq!(
+            config.get("runcmd"),
+            Some(&Data::List(vec![
+                Data::texts([KEEP_SCRIPT]),
+                Data::texts(per_boot)
+            ]))
+        );
     }
 
     #[test]

@@ -37,9 +37,8 @@ impl Tuning {
     pub fn of(disk: &Disk) -> Self {
         let discard = !disk.read_only;
         match &disk.source {
-            // A file that is written once before the VM starts and only read
-            // by the guest: a few hundred kilobytes that may as well stay in
-            // the page cache. O_DIRECT would fail on tmpfs.
+            // Only read: nothing has to reach a disk, and the page cache may
+            // serve other readers too.
             DiskSource::File { .. } if disk.read_only => Self {
                 cache: Cache::Writeback,
                 io: None,

@@ -62,7 +62,7 @@ pub struct Annotations {
     /// The CPU the guest sees.
     pub cpu_model: Option<CpuModel>,
     /// The CPU in libvirt's own words; wins over the model.
-    pub cpu_setting: Option<CpuSetting>,
+    pub cpu_setting: Option<Spanned<CpuSetting>>,
     /// A persistent root that holds another image, or foreign data, may be
     /// overwritten.
     pub recreate_root: bool,
@@ -222,7 +222,10 @@ impl Annotations {
             SYSTEM_UUID => self.system_uuid = system_uuid(text, diags),
             FORCE_DHCP => self.force_dhcp = flag(text, diags),
             CPU_MODEL => self.cpu_model = Some(one_of(text, "CPU model", &CPU_MODELS, diags)),
-            CPU_SETTING => self.cpu_setting = CpuSetting::read(text, diags),
+            CPU_SETTING => {
+                let setting = CpuSetting::read(text, diags);
+                self.cpu_setting = setting.map(|setting| text.clone().map(|_| setting));
+            }
             RECREATE_ROOT => self.recreate_root = flag(text, diags),
             CHOWN => refuse_unless_false(
                 text,
@@ -242,6 +245,22 @@ impl Annotations {
     }
 
     fn check_together(&self, diags: &mut Diagnostics) {
+        let topology = self.cpu_setting.as_ref().and_then(|setting| {
+            let counts = setting.value.topology?;
+            Some((counts.iter().product::<u32>(), &setting.place))
+        });
+        if let Some((cpus, place)) = topology
+            && cpus != self.vcpus.unwrap_or(1)
+        {
+            diags.push(
+                Diagnostic::error(place, "the topology does not have as many CPUs as the VM")
+                    .found(format!(
+                        "{cpus} by topology, {} by {VCPUS}",
+                        self.vcpus.unwrap_or(1)
+                    ))
+                    .help(format!("set {VCPUS} to sockets times cores times threads")),
+            );
+        }
         if let (Some(key), None) = (&self.source_key, &self.user_data_source) {
             diags.push(
                 Diagnostic::error(&key.place, "a key of no source").help(format!(

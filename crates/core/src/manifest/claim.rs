@@ -8,7 +8,7 @@ use crate::yaml::{Fields, Spanned, View};
 use super::Meta;
 use super::meta::{parse_name, required_name, texts};
 use super::selector::Selector;
-use super::volume::FlexVolume;
+use super::volume::{Author, FlexVolume};
 
 /// How a volume shows itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,6 +100,10 @@ impl PvSource {
             Self::Kubelet(field) => match field.as_str() {
                 "awsElasticBlockStore" => "aws-ebs",
                 "azureDisk" => "azure-disk",
+                "azureFile" => "azure-file",
+                "photonPersistentDisk" => "photon-pd",
+                "portworxVolume" => "portworx-volume",
+                "scaleIO" => "scaleio",
                 "gcePersistentDisk" => "gce-pd",
                 "vsphereVolume" => "vsphere-volume",
                 field => field,
@@ -188,7 +192,7 @@ fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<Spanned<PvS
         check_host_path(&text, diags).then_some(text.value)
     };
     let value = match kind {
-        "flexVolume" => FlexVolume::read(&view, diags).map(PvSource::Flex),
+        "flexVolume" => FlexVolume::read(&view, Author::Administrator, diags).map(PvSource::Flex),
         "local" => path(diags).map(PvSource::Local),
         "hostPath" => path(diags).map(PvSource::HostPath),
         other => Some(PvSource::Kubelet(other.to_owned())),

@@ -30,7 +30,7 @@ pub use files::{DataSource, DownwardFile, FieldRef, FileSource, KeyToPath, Sourc
 pub use meta::Meta;
 pub use pod::VmPod;
 pub use selector::Selector;
-pub use volume::{FlexVolume, Volume, VolumeSource};
+pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 
 use crate::diag::{Diagnostic, Diagnostics, Place, Pos};
 use crate::names::{Namespace, ObjectName};

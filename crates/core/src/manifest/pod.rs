@@ -98,7 +98,7 @@ impl VmPod {
         let meta = meta.unwrap_or_else(|| Meta::stand_in(view, namespace));
         let container = container?;
         Some(Self {
-            hostname: hostname.unwrap_or_else(|| meta.name.to_string()),
+            hostname: hostname.unwrap_or_else(|| default_hostname(meta.name.as_str())),
             meta,
             raw_annotations,
             annotations,
@@ -109,6 +109,12 @@ impl VmPod {
             refused: diags.errors() > errors_before,
         })
     }
+}
+
+/// As the kubelet has it: the pod's name, cut to what a host name may be.
+fn default_hostname(name: &str) -> String {
+    let cut: String = name.chars().take(63).collect();
+    cut.trim_end_matches(['-', '.']).to_owned()
 }
 
 fn read_container(containers: &View<'_>, diags: &mut Diagnostics) -> Option<Container> {

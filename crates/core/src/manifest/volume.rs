@@ -3,11 +3,11 @@
 use disklet_flexvolume::{self as flexvolume, Options};
 
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::names::{ObjectName, VolumeName};
+use crate::names::{Namespace, ObjectName, VolumeName};
 use crate::yaml::{Fields, Spanned, Value, View};
 
 use super::files::SourceFiles;
-use super::meta::required_name;
+use super::meta::{parse_name, required_name};
 
 /// One volume of a pod.
 #[derive(Debug, Clone)]
@@ -113,7 +113,7 @@ impl Volume {
 
 fn read_source(kind: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<VolumeSource> {
     match kind {
-        "flexVolume" => FlexVolume::read(view, diags).map(VolumeSource::Flex),
+        "flexVolume" => FlexVolume::read(view, Author::Tenant, diags).map(VolumeSource::Flex),
         "persistentVolumeClaim" => {
             let mut fields = view.fields(diags)?;
             let name = required_name(&mut fields, "claimName", ObjectName::parse, diags);
@@ -146,13 +146,56 @@ pub struct FlexVolume {
     pub options: Options,
     /// The guest may not write.
     pub read_only: bool,
-    /// A Secret of the pod's namespace with the Ceph key, so that the key need
-    /// not stand in the manifest.
-    pub secret: Option<Spanned<ObjectName>>,
+    /// A Secret with the Ceph key, so that the key need not stand in the
+    /// manifest.
+    pub secret: Option<SecretRef>,
+}
+
+/// A Secret that a flexvolume names.
+#[derive(Debug, Clone)]
+pub struct SecretRef {
+    /// Its name.
+    pub name: Spanned<ObjectName>,
+    /// Its namespace, if it is not the pod's. Only a PersistentVolume, which
+    /// an administrator writes, can name one.
+    pub namespace: Option<Namespace>,
+}
+
+/// Who wrote a flexvolume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Author {
+    /// A tenant, in a pod.
+    Tenant,
+    /// An administrator, in a PersistentVolume.
+    Administrator,
+}
+
+impl SecretRef {
+    fn read(view: &View<'_>, author: Author, diags: &mut Diagnostics) -> Option<Self> {
+        let mut fields = view.fields(diags)?;
+        let name = required_name(&mut fields, "name", ObjectName::parse, diags);
+        let namespace = fields.spanned_text("namespace", diags);
+        if let (Some(namespace), Author::Tenant) = (&namespace, author) {
+            diags.push(
+                Diagnostic::error(
+                    &namespace.place,
+                    "a pod cannot use a Secret of another namespace",
+                )
+                .help("remove namespace; the Secret must be in the pod's own"),
+            );
+            return None;
+        }
+        Some(Self {
+            name: name?,
+            namespace: namespace
+                .and_then(|text| parse_name(text, Namespace::parse, diags))
+                .map(|namespace| namespace.value),
+        })
+    }
 }
 
 impl FlexVolume {
-    pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+    pub(super) fn read(view: &View<'_>, author: Author, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let driver = fields.required_text("driver", diags)?;
         if !flexvolume::is_ours(&driver.value) {
@@ -169,8 +212,8 @@ impl FlexVolume {
         }
         let read_only = fields.flag("readOnly", diags);
         let secret = fields
-            .fields("secretRef", diags)
-            .and_then(|mut secret| required_name(&mut secret, "name", ObjectName::parse, diags));
+            .get("secretRef")
+            .and_then(|secret| SecretRef::read(&secret, author, diags));
         let options = match fields.get("options") {
             Some(options) => read_options(&options, diags)?,
             None => read_entries(&fields, &[], diags)?,
@@ -179,7 +222,7 @@ impl FlexVolume {
             && !matches!(options, Options::Ceph(_))
         {
             diags.push(
-                Diagnostic::error(&secret.place, "only a ceph volume uses a Secret")
+                Diagnostic::error(&secret.name.place, "only a ceph volume uses a Secret")
                     .help("remove secretRef"),
             );
         }

@@ -1,5 +1,7 @@
 //! From decided disks to steps and domain. Nothing here can fail.
 
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 
 use super::{Plan, PlannedDisk, Size, Source, Step};
@@ -70,7 +72,7 @@ impl Draft {
             mac: self.mac,
         };
         let label = self.cloud_init.label();
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps = pool_steps(&self.disks, config);
         for disk in &self.disks {
             steps.extend(steps_of(disk, label));
         }
@@ -92,6 +94,20 @@ impl Draft {
             known_later: self.known_later,
         }
     }
+}
+
+/// The pools that the disks need, each once.
+fn pool_steps(disks: &[PlannedDisk], config: &Config) -> Vec<Step> {
+    let names: BTreeSet<_> = disks.iter().filter_map(|disk| disk.pool.as_ref()).collect();
+    names
+        .into_iter()
+        .filter_map(|name| {
+            Some(Step::EnsurePool {
+                pool: name.to_string(),
+                directory: config.pools.get(name)?.path.clone(),
+            })
+        })
+        .collect()
 }
 
 fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
@@ -127,7 +143,7 @@ fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
             filesystem: "ext4",
         }],
         Source::RawDevice(device) => vec![expose_device(disk, device, true)],
-        Source::BlockClaim { device, .. } => vec![expose_device(disk, device, false)],
+        Source::BlockClaim(device) => vec![expose_device(disk, device, false)],
         Source::PersistentRoot {
             device,
             image,
@@ -149,7 +165,7 @@ fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
                 recreate: *recreate,
             },
         ],
-        Source::DiskImage { file, .. } => vec![Step::ExposeFile {
+        Source::DiskImage(file) => vec![Step::ExposeFile {
             disk: disk.name.clone(),
             from: file.from.clone(),
             to: file.exposed.clone(),
@@ -188,7 +204,10 @@ fn domain_disk(disk: &PlannedDisk) -> Disk {
         target: disk.target,
         serial: disk.serial.clone(),
         read_only: disk.read_only,
-        boots: disk.name == PlannedDisk::ROOT,
+        boots: matches!(
+            disk.source,
+            Source::Image { .. } | Source::PersistentRoot { .. }
+        ),
     }
 }
 
@@ -214,7 +233,7 @@ fn domain_source(disk: &PlannedDisk) -> DiskSource {
             }],
         },
         Source::NewVolume(volume) => file(&volume.path),
-        Source::RawDevice(device) | Source::BlockClaim { device, .. } => whole(&device.exposed),
+        Source::RawDevice(device) | Source::BlockClaim(device) => whole(&device.exposed),
         Source::PersistentRoot {
             device,
             device_size,
@@ -226,7 +245,7 @@ fn domain_source(disk: &PlannedDisk) -> DiskSource {
                 size: device_size.as_bytes().saturating_sub(ROOT_DATA_OFFSET),
             }),
         },
-        Source::DiskImage { file: image, .. } => file(&image.exposed),
+        Source::DiskImage(image) => file(&image.exposed),
         Source::Rbd { ceph, key } => DiskSource::Rbd {
             pool: ceph.pool.as_str().to_owned(),
             image: ceph.volume.as_str().to_owned(),

@@ -40,10 +40,36 @@ pub struct PlannedDisk {
     pub mounts: Vec<MountPoint>,
     /// A link to it that the guest makes.
     pub link: Option<GuestPath>,
+    /// The claim that leads to it, if one does.
+    pub claim: Option<Claimed>,
     /// What a migration of the VM means for it.
     pub migration: Migration,
     /// The guest cannot write.
     pub read_only: bool,
+}
+
+impl PlannedDisk {
+    /// What storage outside our own files it uses, in words that are equal for
+    /// equal storage as far as that can be known.
+    #[must_use]
+    pub fn storage(&self) -> Option<String> {
+        let exposed = |path: &ExposedPath| match path.number {
+            Some(number) => format!("block device {number}"),
+            None => path.from.to_string(),
+        };
+        match &self.source {
+            Source::RawDevice(device)
+            | Source::BlockClaim(device)
+            | Source::PersistentRoot { device, .. } => Some(exposed(device)),
+            Source::DiskImage(file) => Some(exposed(file)),
+            Source::Rbd { ceph, .. } => Some(format!(
+                "rbd image {}/{}",
+                ceph.pool.as_str(),
+                ceph.volume.as_str()
+            )),
+            Source::Image { .. } | Source::NewVolume(_) | Source::CloudInit { .. } => None,
+        }
+    }
 }
 
 /// Where a disk's bytes come from.
@@ -65,16 +91,9 @@ pub enum Source {
     /// A raw device of the node.
     RawDevice(ExposedPath),
     /// A block device that a claim stands for.
-    BlockClaim {
-        /// The claim.
-        claim: Claimed,
-        /// The device.
-        device: ExposedPath,
-    },
+    BlockClaim(ExposedPath),
     /// A block device with our header, filled once from an image.
     PersistentRoot {
-        /// The claim.
-        claim: Claimed,
         /// The device.
         device: ExposedPath,
         /// The image.
@@ -89,12 +108,7 @@ pub enum Source {
         recreate: bool,
     },
     /// The file `disk.img` of a filesystem claim.
-    DiskImage {
-        /// The claim.
-        claim: Claimed,
-        /// The file.
-        file: ExposedPath,
-    },
+    DiskImage(ExposedPath),
     /// An image in a Ceph pool.
     Rbd {
         /// Where it is.

@@ -18,6 +18,13 @@ use crate::units::ByteSize;
     rename_all_fields = "camelCase"
 )]
 pub enum Step {
+    /// Make sure that a pool is there: its directory, and libvirt's pool.
+    EnsurePool {
+        /// The pool.
+        pool: String,
+        /// Its directory.
+        directory: String,
+    },
     /// Fetch an image into the store, unless it is there.
     PullImage {
         /// Its name as written.
@@ -37,7 +44,7 @@ pub enum Step {
         /// The file below it.
         backing: String,
         /// The size the guest sees.
-        #[serde(serialize_with = "size_or_words")]
+        #[serde(serialize_with = "known_size")]
         size: Size,
     },
     /// Make a volume with one partition and a filesystem on it.
@@ -130,6 +137,9 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::EnsurePool { pool, directory } => {
+                write!(f, "make sure that pool {pool} is there, in {directory}")
+            }
             Self::PullImage { image, .. } => write!(f, "pull image {image} unless it is there"),
             Self::CreateOverlay {
                 pool,
@@ -192,9 +202,7 @@ fn host_path<S: serde::Serializer>(value: &HostPath, serializer: S) -> Result<S:
     serializer.collect_str(value)
 }
 
-fn size_or_words<S: serde::Serializer>(value: &Size, serializer: S) -> Result<S::Ok, S::Error> {
-    match value {
-        Size::Known(size) => size.serialize(serializer),
-        later => serializer.collect_str(later),
-    }
+/// A number, or nothing as long as it is not certain.
+fn known_size<S: serde::Serializer>(value: &Size, serializer: S) -> Result<S::Ok, S::Error> {
+    value.known().serialize(serializer)
 }

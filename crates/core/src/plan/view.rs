@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 
-use super::{Plan, PlannedDisk, Source};
+use super::{Claimed, Plan, PlannedDisk, Size, Source};
 use crate::domain::{Bus, Format};
 use crate::text::Reveal;
 use crate::units::ByteSize;
@@ -42,6 +42,8 @@ struct DiskView<'p> {
     source: SourceView<'p>,
     format: Format,
     size: Option<ByteSize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_least: Option<ByteSize>,
     access: super::Access,
     copy: super::CopyMode,
     pool: Option<&'p str>,
@@ -81,9 +83,16 @@ impl<'p> DiskView<'p> {
             target: disk.target.name(),
             bus: disk.target.bus(),
             serial: disk.serial.as_str(),
-            source: SourceView(&disk.source),
+            source: SourceView {
+                source: &disk.source,
+                claim: disk.claim.as_ref(),
+            },
             format: disk.format,
             size: disk.size.known(),
+            at_least: match disk.size {
+                Size::AtLeast(size) => Some(size),
+                Size::Known(_) | Size::AfterPull | Size::OnNode => None,
+            },
             access: disk.access,
             copy: disk.copy,
             pool: disk.pool.as_ref().map(crate::names::PoolName::as_str),
@@ -120,13 +129,19 @@ impl Serialize for Mounts<'_> {
 }
 
 #[derive(Debug)]
-struct SourceView<'p>(&'p Source);
+struct SourceView<'p> {
+    source: &'p Source,
+    claim: Option<&'p Claimed>,
+}
 
 impl Serialize for SourceView<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("kind", self.0.kind())?;
-        match self.0 {
+        map.serialize_entry("kind", self.source.kind())?;
+        if let Some(claim) = self.claim {
+            map.serialize_entry("claim", claim)?;
+        }
+        match self.source {
             Source::Image {
                 image,
                 digest,
@@ -145,13 +160,10 @@ impl Serialize for SourceView<'_> {
                 map.serialize_entry("volume", &volume.name)?;
                 map.serialize_entry("filesystem", "ext4")?;
             }
-            Source::RawDevice(device) => exposed(&mut map, device)?,
-            Source::BlockClaim { claim, device } => {
-                map.serialize_entry("claim", claim)?;
-                exposed(&mut map, device)?;
+            Source::RawDevice(path) | Source::BlockClaim(path) | Source::DiskImage(path) => {
+                exposed(&mut map, path)?;
             }
             Source::PersistentRoot {
-                claim,
                 device,
                 image,
                 digest,
@@ -159,16 +171,11 @@ impl Serialize for SourceView<'_> {
                 recreate,
                 ..
             } => {
-                map.serialize_entry("claim", claim)?;
                 exposed(&mut map, device)?;
                 map.serialize_entry("image", image.as_written())?;
                 map.serialize_entry("digest", &digest.map(|digest| digest.to_string()))?;
                 map.serialize_entry("filledFrom", store_file)?;
                 map.serialize_entry("recreate", recreate)?;
-            }
-            Source::DiskImage { claim, file } => {
-                map.serialize_entry("claim", claim)?;
-                exposed(&mut map, file)?;
             }
             Source::Rbd { ceph, key } => {
                 let monitors: Vec<_> = ceph.monitors.iter().map(ToString::to_string).collect();
@@ -201,9 +208,9 @@ impl Source {
             Self::Image { .. } => "image",
             Self::NewVolume(_) => "newVolume",
             Self::RawDevice(_) => "rawDevice",
-            Self::BlockClaim { .. } => "blockClaim",
+            Self::BlockClaim(_) => "blockClaim",
             Self::PersistentRoot { .. } => "persistentRoot",
-            Self::DiskImage { .. } => "diskImage",
+            Self::DiskImage(_) => "diskImage",
             Self::Rbd { .. } => "rbd",
             Self::CloudInit { .. } => "cloudInit",
         }

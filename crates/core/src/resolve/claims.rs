@@ -39,6 +39,9 @@ impl Bindings {
         let mut open = Vec::new();
         for (key, claim) in &objects.claims {
             match already_bound(key, claim, objects) {
+                Some(Ok(volume)) if taken.contains(&volume) => {
+                    bindings.insert(key.clone(), Err(NotBound::VolumeTaken(volume)));
+                }
                 Some(outcome) => {
                     taken.extend(outcome.iter().cloned());
                     bindings.insert(key.clone(), outcome);
@@ -184,7 +187,7 @@ impl NotBound {
                 format!("give the PersistentVolume {volume} with -f as well"),
             ),
             Self::VolumeTaken(volume) => (
-                format!("the claim's volume {volume} is kept for another claim"),
+                format!("the claim's volume {volume} belongs to another claim"),
                 "name another volume, or mend the volume's claimRef".to_owned(),
             ),
             Self::VolumeUnfit(volume, why) => (

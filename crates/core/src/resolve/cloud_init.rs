@@ -66,8 +66,9 @@ fn tell_what_a_script_leaves_out(pod: &VmPod, spec: &CloudInitSpec, diags: &mut 
     }
 }
 
+/// Outer paths first: a disk mounted over another's mount would hide it.
 fn mounts(disks: &[PlannedDisk]) -> Vec<Mount> {
-    disks
+    let mut mounts: Vec<_> = disks
         .iter()
         .flat_map(|disk| disk.mounts.iter().map(move |mount| (disk, mount)))
         .map(|(disk, mount)| Mount {
@@ -76,7 +77,9 @@ fn mounts(disks: &[PlannedDisk]) -> Vec<Mount> {
             path: mount.path.clone(),
             read_only: mount.read_only,
         })
-        .collect()
+        .collect();
+    mounts.sort_by_key(|mount| mount.path.depth());
+    mounts
 }
 
 fn links(disks: &[PlannedDisk]) -> Vec<DeviceLink> {

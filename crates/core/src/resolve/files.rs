@@ -253,7 +253,19 @@ pub(super) fn field_content(pod: &VmPod, field: &FieldRef) -> Content {
         let lines: Vec<_> = sorted.iter().map(|(k, v)| format!("{k}={v:?}")).collect();
         lines.join("\n")
     };
-    Content::public(match field {
+    let hides = match field {
+        FieldRef::Annotations => pod
+            .raw_annotations
+            .iter()
+            .any(|(key, _)| holds_user_data(key)),
+        FieldRef::Annotation(key) => holds_user_data(key),
+        _ => false,
+    };
+    let hidden = |text: String| match hides {
+        true => Content::Secret(Secret::new(text)),
+        false => Content::public(text),
+    };
+    hidden(match field {
         FieldRef::Name => pod.meta.name.to_string(),
         FieldRef::Namespace => pod.meta.namespace.to_string(),
         FieldRef::Uid => match &pod.meta.uid {
@@ -269,6 +281,11 @@ pub(super) fn field_content(pod: &VmPod, field: &FieldRef) -> Content {
             return Content::Later(format!("{field}, known when the pod runs"));
         }
     })
+}
+
+/// Whether an annotation holds user data, in which passwords may stand.
+fn holds_user_data(annotation: &str) -> bool {
+    annotation.starts_with("VirtletCloudInit") || annotation.starts_with("kubectl.kubernetes.io/")
 }
 
 const PATH_SUFFIX: &str = "_path";

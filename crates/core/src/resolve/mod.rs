@@ -11,7 +11,7 @@ mod environment;
 mod files;
 mod user_data;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -44,11 +44,27 @@ pub fn resolve(
         bindings: Bindings::of(objects),
         allowed_devices: facts.allowed_devices(config),
     };
+    refuse_uuid_twice(&objects.vm_pods, diags);
     objects
         .vm_pods
         .iter()
         .filter_map(|pod| resolver.plan(pod, diags))
         .collect()
+}
+
+/// Two VMs of one UUID would be one domain with one set of volumes.
+fn refuse_uuid_twice(pods: &[VmPod], diags: &mut Diagnostics) {
+    let mut seen: BTreeMap<Uuid, &VmPod> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !pod.refused) {
+        let uuid = domain_uuid(pod);
+        if let Some(first) = seen.insert(uuid, pod) {
+            diags.push(
+                Diagnostic::error(&pod.meta.place, "two VMs cannot have one UUID")
+                    .found(format!("{uuid}, which pod {} has too", first.meta.name))
+                    .help("correct VirtletSystemUUID of one of the two"),
+            );
+        }
+    }
 }
 
 /// What all VMs of one resolution share.
@@ -72,11 +88,12 @@ impl Resolver<'_> {
         }
         let annotations = &pod.annotations;
         let cpu = match &annotations.cpu_setting {
-            Some(setting) => Cpu::Setting(setting.clone()),
+            Some(setting) => Cpu::Setting(setting.value.clone()),
             None => Cpu::Model(annotations.cpu_model.unwrap_or(self.config.cpu_model)),
         };
         let memory = pod.container.memory.as_ref();
-        let known_later = disks.iter().filter_map(PlannedDisk::known_later).collect();
+        let sizes = disks.iter().filter_map(PlannedDisk::known_later);
+        let known_later = sizes.chain(cloud_init.known_later()).collect();
         let draft = Draft {
             namespace: pod.meta.namespace.clone(),
             name: pod.meta.name.clone(),

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::Resolver;
 use crate::cloudinit::{ShapeProblem, UserDataSpec, merge, shape_problems};
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::manifest::{DataObject, DataRef, TextEncoding, VmPod, parse_data};
+use crate::manifest::{DataObject, DataRef, KeyedDataRef, TextEncoding, VmPod, parse_data};
 use crate::names::DataKey;
 use crate::text::{Content, Data, Secret, Text};
 use crate::yaml::Spanned;
@@ -52,26 +52,17 @@ impl Resolver<'_> {
     }
 
     /// Keys of the source, then those of the annotation; or only the latter.
-    pub(super) fn ssh_keys(&self, pod: &VmPod, diags: &mut Diagnostics) -> Vec<String> {
+    pub(super) fn ssh_keys(&self, pod: &VmPod, diags: &mut Diagnostics) -> Vec<Text> {
         let annotations = &pod.annotations;
         let mut keys = Vec::new();
         if let Some(source) = &annotations.ssh_key_source
             && (!annotations.overwrite || annotations.ssh_keys.is_empty())
         {
-            let object = &source.value.object;
-            let found = self.data_object(&pod.meta.namespace, object, &source.place, diags);
-            if let Some(text) =
-                found.and_then(|data| text_under(&source.value.key, data, object, source, diags))
-            {
-                keys.extend(
-                    text.lines()
-                        .map(str::trim)
-                        .filter(|line| !line.is_empty())
-                        .map(str::to_owned),
-                );
-            }
+            let namespace = &pod.meta.namespace;
+            let found = self.data_object(namespace, &source.value.object, &source.place, diags);
+            keys.extend(found.map_or(Vec::new(), |object| keys_under(source, object, diags)));
         }
-        keys.extend(annotations.ssh_keys.iter().cloned());
+        keys.extend(annotations.ssh_keys.iter().cloned().map(Text::Public));
         keys
     }
 }
@@ -102,26 +93,10 @@ fn config_of(
 
 /// What is read out of a Secret stays secret.
 fn with_secrecy(data: Data, content: &Content) -> Data {
-    if !content.is_secret() {
-        return data;
-    }
-    match data {
-        Data::Text(Text::Public(text)) => Data::Text(Text::Secret(Secret::new(text))),
-        // Numbers can be secrets, too: a PIN.
-        Data::Int(number) => Data::Text(Text::Secret(Secret::new(number.to_string()))),
-        Data::List(items) => Data::List(
-            items
-                .into_iter()
-                .map(|item| with_secrecy(item, content))
-                .collect(),
-        ),
-        Data::Map(entries) => Data::Map(
-            entries
-                .into_iter()
-                .map(|(key, value)| (key, with_secrecy(value, content)))
-                .collect(),
-        ),
-        other => other,
+    if content.is_secret() {
+        data.hidden()
+    } else {
+        data
     }
 }
 
@@ -170,31 +145,39 @@ fn script_under(
     })
 }
 
-fn text_under<'o, T>(
-    key: &DataKey,
-    object: &'o DataObject,
-    wanted: &DataRef,
-    at: &Spanned<T>,
+fn keys_under(
+    source: &Spanned<KeyedDataRef>,
+    object: &DataObject,
     diags: &mut Diagnostics,
-) -> Option<&'o str> {
+) -> Vec<Text> {
+    let KeyedDataRef {
+        object: wanted,
+        key,
+    } = &source.value;
     let Some(content) = object.data.get(key) else {
-        diags.push(missing_key(key, object, at));
-        return None;
+        diags.push(missing_key(key, object, source));
+        return Vec::new();
     };
     let text = content
         .bytes()
         .and_then(|bytes| std::str::from_utf8(bytes).ok());
-    if text.is_none() {
-        diags.push(
-            Diagnostic::error(&at.place, "is not text in UTF-8").found(format!(
-                "key {:?} of {} {}",
-                key.as_str(),
-                wanted.kind.name(),
-                wanted.name
-            )),
+    let Some(text) = text else {
+        let place = format!(
+            "key {:?} of {} {}",
+            key.as_str(),
+            wanted.kind.name(),
+            wanted.name
         );
-    }
-    text
+        diags.push(Diagnostic::error(&source.place, "is not text in UTF-8").found(place));
+        return Vec::new();
+    };
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines
+        .map(|line| match content {
+            Content::Secret(_) => Text::Secret(Secret::new(line)),
+            Content::Public(_) | Content::Later(_) => Text::from(line),
+        })
+        .collect()
 }
 
 pub(super) fn missing_key<T>(key: &DataKey, object: &DataObject, at: &Spanned<T>) -> Diagnostic {

@@ -124,6 +124,8 @@ fn syntax_error(error: &ScanError) -> ParseError {
         Some("indent with spaces: YAML does not allow tabs there")
     } else if info.contains("mapping values are not allowed") {
         Some("quote the value if it has a colon followed by a blank")
+    } else if info.contains("invalid Unicode character escape") {
+        Some("write the character itself instead of a \\u escape")
     } else if info.contains("unknown anchor") {
         Some("an alias (*name) needs an anchor (&name) earlier in the same document")
     } else {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use disklet_core::plan::{Plan, PlannedDisk, Source};
+use disklet_core::plan::{CopyMode, Plan, PlannedDisk, Source};
 use disklet_core::units::ByteSize;
 use unicode_width::UnicodeWidthStr;
 
@@ -74,7 +74,7 @@ fn row(disk: &PlannedDisk) -> [String; 7] {
         disk.target.name(),
         disk.size.to_string(),
         disk.format.name().to_owned(),
-        disk.access.name().to_owned(),
+        access(disk),
         origin(disk),
         in_guest(disk).unwrap_or_else(|| "-".to_owned()),
     ]
@@ -138,7 +138,7 @@ fn facts_of(disk: &PlannedDisk) -> String {
     let mut words = vec![
         disk.format.name().to_owned(),
         disk.size.to_string(),
-        disk.access.name().to_owned(),
+        access(disk),
     ];
     if disk.read_only {
         words.push("read-only".to_owned());
@@ -146,6 +146,14 @@ fn facts_of(disk: &PlannedDisk) -> String {
     words.push(format!("serial {}", disk.serial));
     words.extend(in_guest(disk));
     words.join(", ")
+}
+
+/// Who may use the storage; of a copy, that it is one.
+fn access(disk: &PlannedDisk) -> String {
+    match disk.copy {
+        CopyMode::None => disk.access.name().to_owned(),
+        copy @ CopyMode::CopyOnWrite => format!("{} of {}", copy.name(), disk.access.name()),
+    }
 }
 
 fn in_guest(disk: &PlannedDisk) -> Option<String> {
@@ -164,15 +172,23 @@ fn in_guest(disk: &PlannedDisk) -> Option<String> {
 
 /// In a few words, where the bytes come from.
 fn origin(disk: &PlannedDisk) -> String {
+    let source = source_words(disk);
+    match &disk.claim {
+        Some(claim) => format!("claim {}: {source}", claim.claim),
+        None => source,
+    }
+}
+
+fn source_words(disk: &PlannedDisk) -> String {
     match &disk.source {
         Source::Image { image, .. } => format!("image {image}"),
         Source::NewVolume(volume) => format!("new volume {}", volume.name),
         Source::RawDevice(device) => format!("device {}", device.from),
-        Source::BlockClaim { claim, .. } => format!("claim {}", claim.claim),
-        Source::PersistentRoot { claim, image, .. } => {
-            format!("claim {}, filled from image {image}", claim.claim)
+        Source::BlockClaim(device) => format!("device {}", device.from),
+        Source::PersistentRoot { device, image, .. } => {
+            format!("device {}, filled from image {image}", device.from)
         }
-        Source::DiskImage { claim, .. } => format!("disk.img of claim {}", claim.claim),
+        Source::DiskImage(file) => format!("file {}", file.from),
         Source::Rbd { ceph, .. } => {
             format!("rbd {}/{}", ceph.pool.as_str(), ceph.volume.as_str())
         }
@@ -182,6 +198,22 @@ fn origin(disk: &PlannedDisk) -> String {
 
 /// From what QEMU opens down to where the bytes are.
 fn chain(disk: &PlannedDisk) -> Vec<String> {
+    let mut chain = files_of(disk);
+    if let Some(claim) = &disk.claim {
+        // Below what is ours, above what it leads to.
+        let ours = usize::from(!matches!(
+            disk.source,
+            Source::Rbd { .. } | Source::NewVolume(_)
+        ));
+        chain.insert(
+            ours,
+            format!("claim {}, volume {}", claim.claim, claim.volume),
+        );
+    }
+    chain
+}
+
+fn files_of(disk: &PlannedDisk) -> Vec<String> {
     let pool = disk
         .pool
         .as_ref()
@@ -208,13 +240,11 @@ fn chain(disk: &PlannedDisk) -> Vec<String> {
                 None => format!("raw device {}", device.from),
             },
         ],
-        Source::BlockClaim { claim, device } => vec![
+        Source::BlockClaim(device) => vec![
             format!("device {}", device.exposed),
-            format!("claim {}, volume {}", claim.claim, claim.volume),
             format!("block device {}", device.from),
         ],
         Source::PersistentRoot {
-            claim,
             device,
             image,
             store_file,
@@ -225,13 +255,11 @@ fn chain(disk: &PlannedDisk) -> Vec<String> {
                 device.exposed,
                 ByteSize::from_bytes(1 << 20)
             ),
-            format!("claim {}, volume {}", claim.claim, claim.volume),
             format!("block device {}", device.from),
             format!("filled once from image {image} as raw file {store_file}"),
         ],
-        Source::DiskImage { claim, file } => vec![
+        Source::DiskImage(file) => vec![
             format!("file {}", file.exposed),
-            format!("claim {}, volume {}", claim.claim, claim.volume),
             format!("raw file {}", file.from),
         ],
         Source::Rbd { ceph, key } => {

@@ -45,15 +45,14 @@ impl Resolver<'_> {
             .iter()
             .find(|volume| volume.name.value == *name)?;
         let place = &at.source.place;
-        let claim = claimed.names();
         let (source, size) = match claimed.volume.mode {
             VolumeMode::Block => {
                 let (device, size) = self.claimed_device(vm, name, claimed, place, diags)?;
-                (Source::BlockClaim { claim, device }, size)
+                (Source::BlockClaim(device), size)
             }
             VolumeMode::Filesystem => {
                 let (file, size) = self.claimed_image(vm, name, claimed, place, diags)?;
-                (Source::DiskImage { claim, file }, size)
+                (Source::DiskImage(file), size)
             }
         };
         Some(Piece {
@@ -68,6 +67,7 @@ impl Resolver<'_> {
             migration: claimed.migration(),
             mounts: Vec::new(),
             link: device.map(|device| device.path.value.clone()),
+            claim: Some(claimed.names()),
         })
     }
 

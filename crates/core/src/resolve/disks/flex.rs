@@ -28,7 +28,7 @@ impl Resolver<'_> {
         let (source, format, size, migration) = match &disk.flex.options {
             Options::Qcow2(options) => {
                 let size = ByteSize::from_bytes(options.capacity.bytes());
-                refuse_beyond_qcow2(size, place, diags);
+                check_new_volume(size, options.part.number(), place, diags);
                 let file = self.volume_file(format!("{}-{name}", vm.uuid));
                 let migration = self.volumes_migration();
                 (
@@ -75,6 +75,7 @@ impl Resolver<'_> {
             migration,
             mounts: mounts_of(vm, name, disk),
             link: None,
+            claim: disk.claim.clone(),
         })
     }
 
@@ -95,9 +96,14 @@ impl Resolver<'_> {
         };
         let wanted = DataRef {
             kind: ObjectKind::Secret,
-            name: reference.value.clone(),
+            name: reference.name.value.clone(),
         };
-        let object = self.data_object(&vm.pod.meta.namespace, &wanted, &reference.place, diags)?;
+        let place = &reference.name.place;
+        let namespace = reference
+            .namespace
+            .as_ref()
+            .unwrap_or(&vm.pod.meta.namespace);
+        let object = self.data_object(namespace, &wanted, place, diags)?;
         // The name that Kubernetes' own RBD volumes use.
         let content = DataKey::parse("key")
             .ok()
@@ -111,8 +117,8 @@ impl Resolver<'_> {
                     Some(_) => "the Secret's \"key\" is not a Ceph key",
                 };
                 diags.push(
-                    Diagnostic::error(&reference.place, message)
-                        .found(format!("Secret {}", reference.value))
+                    Diagnostic::error(place, message)
+                        .found(format!("Secret {}", reference.name.value))
                         .allowed("a key as ceph auth get-key prints it"),
                 );
                 None
@@ -135,12 +141,28 @@ fn mounts_of(vm: Vm<'_>, volume: &VolumeName, disk: &FlexDisk<'_>) -> Vec<MountP
         .collect()
 }
 
-fn refuse_beyond_qcow2(size: ByteSize, place: &Place, diags: &mut Diagnostics) {
-    if size.as_bytes() > MAX_DISK_BYTES {
+/// Room for a partition table and the smallest filesystem worth the name.
+/// Virtlet's own tests use volumes of a megabyte.
+const LEAST_VOLUME_BYTES: u64 = 512 << 10;
+
+/// A new volume has one partition with a filesystem on it.
+fn check_new_volume(size: ByteSize, part: u32, place: &Place, diags: &mut Diagnostics) {
+    if !(LEAST_VOLUME_BYTES..=MAX_DISK_BYTES).contains(&size.as_bytes()) {
         diags.push(
-            Diagnostic::error(place, "too large for a qcow2 volume")
+            Diagnostic::error(place, "no volume of this capacity can be made")
                 .found(size)
-                .allowed(format!("at most {}", ByteSize::from_bytes(MAX_DISK_BYTES))),
+                .allowed(format!(
+                    "{} to {}",
+                    ByteSize::from_bytes(LEAST_VOLUME_BYTES),
+                    ByteSize::from_bytes(MAX_DISK_BYTES)
+                )),
+        );
+    }
+    if part != 1 {
+        diags.push(
+            Diagnostic::error(place, "a qcow2 volume has one partition")
+                .found(format!("part: \"{part}\""))
+                .allowed("part: \"1\", or no part at all"),
         );
     }
 }

@@ -6,6 +6,8 @@ mod flex;
 mod root;
 mod volumes;
 
+use std::collections::BTreeMap;
+
 use uuid::Uuid;
 
 use super::Resolver;
@@ -13,9 +15,11 @@ use crate::config::Config;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{Bus, DeviceKind, Format, Serial, Target};
 use crate::guest::GuestPath;
-use crate::manifest::{VmPod, VolumeDevice};
+use crate::manifest::{VmPod, VolumeDevice, VolumeMount};
 use crate::names::{PoolName, VolumeName};
-use crate::plan::{Access, CopyMode, Migration, MountPoint, PlannedDisk, Size, Source, VolumeFile};
+use crate::plan::{
+    Access, Claimed, CopyMode, Migration, MountPoint, PlannedDisk, Size, Source, VolumeFile,
+};
 use volumes::{DiskVolume, DiskVolumes};
 
 /// A disk before it has its place on the bus.
@@ -31,6 +35,7 @@ struct Piece {
     migration: Migration,
     mounts: Vec<MountPoint>,
     link: Option<GuestPath>,
+    claim: Option<Claimed>,
 }
 
 /// The VM whose disks are being resolved.
@@ -52,6 +57,7 @@ impl Resolver<'_> {
         let vm = Vm { pod, uuid };
         let volumes = self.disk_volumes(pod, diags);
         check_mounts(pod, &volumes, diags);
+        refuse_mixed_mounts(pod, &volumes, diags);
         let devices = usable_devices(pod, &volumes, diags);
         let root_device = devices.iter().find(|device| is_root(device));
         let mut pieces = Vec::new();
@@ -93,6 +99,7 @@ impl Resolver<'_> {
             }
         }
         refuse_equal_serials(&disks, &vm.pod.meta.place, diags);
+        refuse_shared_storage(&disks, &vm.pod.meta.place, diags);
         disks
     }
 
@@ -116,6 +123,7 @@ impl Resolver<'_> {
             migration: Migration::Copied,
             mounts: Vec::new(),
             link: None,
+            claim: None,
         }
     }
 
@@ -170,6 +178,7 @@ impl Piece {
                 .flatten(),
             mounts: self.mounts,
             link: self.link,
+            claim: self.claim,
             migration: self.migration,
             read_only: self.read_only,
             source: self.source,
@@ -260,6 +269,29 @@ fn check_mounts(pod: &VmPod, volumes: &DiskVolumes<'_>, diags: &mut Diagnostics)
     }
 }
 
+/// A disk has one filesystem state in the guest: it cannot be mounted here for
+/// writing and there not.
+fn refuse_mixed_mounts(pod: &VmPod, volumes: &DiskVolumes<'_>, diags: &mut Diagnostics) {
+    let mut first: BTreeMap<&VolumeName, &VolumeMount> = BTreeMap::new();
+    for mount in &pod.container.mounts {
+        let name = &mount.volume;
+        if volumes.get(&name.value).is_none() {
+            continue;
+        }
+        let other = first.entry(&name.value).or_insert(mount);
+        if other.read_only != mount.read_only {
+            diags.push(
+                Diagnostic::error(
+                    &name.place,
+                    "one disk cannot be mounted both read-only and writable",
+                )
+                .found(format!("{} and {}", other.path.value, mount.path.value))
+                .help("give both mounts the same readOnly"),
+            );
+        }
+    }
+}
+
 fn no_such_volume(pod: &VmPod, name: &VolumeName, place: &Place) -> Diagnostic {
     let known = || pod.volumes.iter().map(|volume| volume.name.value.as_str());
     let listed: Vec<_> = known().collect();
@@ -273,7 +305,7 @@ fn no_such_volume(pod: &VmPod, name: &VolumeName, place: &Place) -> Diagnostic {
 }
 
 fn too_many(pod: &VmPod, piece: &Piece, bus: Bus, count: usize) -> Diagnostic {
-    let place = if piece.name == PlannedDisk::CLOUD_INIT {
+    let place = if matches!(piece.source, Source::CloudInit { .. }) {
         &pod.meta.place
     } else {
         &piece.place
@@ -292,6 +324,26 @@ fn too_many(pod: &VmPod, piece: &Piece, bus: Bus, count: usize) -> Diagnostic {
         Bus::Virtio => "remove volumes, or choose VirtletDiskDriver: scsi, which takes 26",
         Bus::Scsi => "remove volumes",
     })
+}
+
+/// Two disks on one storage would write over each other.
+fn refuse_shared_storage(disks: &[PlannedDisk], place: &Place, diags: &mut Diagnostics) {
+    let mut seen: BTreeMap<String, &PlannedDisk> = BTreeMap::new();
+    for disk in disks {
+        let Some(storage) = disk.storage() else {
+            continue;
+        };
+        match seen.get(&storage) {
+            Some(other) => diags.push(
+                Diagnostic::error(place, format!("two disks lead to one storage, {storage}"))
+                    .found(format!("volumes {} and {}", other.name, disk.name))
+                    .help("remove one of the two"),
+            ),
+            None => {
+                seen.insert(storage, disk);
+            }
+        }
+    }
 }
 
 /// Names of equal beginning could be chosen so that their hashes agree too.

@@ -40,6 +40,7 @@ impl Resolver<'_> {
             migration: self.volumes_migration(),
             mounts: Vec::new(),
             link: None,
+            claim: None,
         }
     }
 
@@ -95,7 +96,6 @@ impl Resolver<'_> {
             place: place.clone(),
             device: DeviceKind::Disk,
             source: Source::PersistentRoot {
-                claim: claimed.names(),
                 device,
                 image: image.clone(),
                 digest: stored.digest,
@@ -109,6 +109,7 @@ impl Resolver<'_> {
             migration: claimed.migration(),
             mounts: Vec::new(),
             link: None,
+            claim: Some(claimed.names()),
         })
     }
 

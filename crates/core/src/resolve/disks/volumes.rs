@@ -8,6 +8,7 @@ use crate::manifest::{
     VolumeSource,
 };
 use crate::names::{ObjectName, VolumeName};
+use crate::plan::Claimed;
 use crate::resolve::Resolver;
 use crate::yaml::Spanned;
 
@@ -31,6 +32,8 @@ pub(super) enum DiskVolume<'v> {
 pub(super) struct FlexDisk<'v> {
     pub(super) flex: &'v FlexVolume,
     pub(super) read_only: bool,
+    /// The claim that leads to it, if one does.
+    pub(super) claim: Option<Claimed>,
 }
 
 /// A claim and its volume.
@@ -115,6 +118,7 @@ impl Resolver<'_> {
                 VolumeSource::Flex(flex) => Some(DiskVolume::Flex(FlexDisk {
                     flex,
                     read_only: flex.read_only,
+                    claim: None,
                 })),
                 VolumeSource::Claim { name, read_only } => {
                     if let Some(first) = claims_seen.insert(name, volume) {
@@ -155,6 +159,10 @@ impl Resolver<'_> {
             return Some(DiskVolume::Flex(FlexDisk {
                 flex,
                 read_only: read_only || flex.read_only,
+                claim: Some(Claimed {
+                    claim: claim.meta.name.clone(),
+                    volume: volume.name.clone(),
+                }),
             }));
         }
         let mounted = pod

@@ -1,0 +1,160 @@
+//! Binding of claims, against a specification that says what a right answer
+//! is without saying how to find it.
+
+#[path = "claims/model.rs"]
+mod model;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use model::{Claim, Volume, World, bind, world};
+
+/// For each claim by number, the number of its volume.
+type Bound = BTreeMap<usize, usize>;
+
+impl World {
+    fn claim_of(&self, volume: &Volume) -> Option<usize> {
+        let (namespace, name) = volume.kept_for.as_ref()?;
+        self.claims
+            .iter()
+            .position(|claim| claim.namespace == *namespace && claim.name == *name)
+    }
+
+    fn is_kept_for_another(&self, volume: usize, claim: usize) -> bool {
+        let volume = &self.volumes[volume];
+        volume.kept_for.is_some() && self.claim_of(volume) != Some(claim)
+    }
+
+    fn keepers(&self, claim: usize) -> Vec<usize> {
+        (0..self.volumes.len())
+            .filter(|n| self.claim_of(&self.volumes[*n]) == Some(claim))
+            .collect()
+    }
+
+    /// The volumes that a claim names, or that name it: the user's own choice.
+    fn named(&self, claim: usize) -> Option<Vec<usize>> {
+        let by_claim = self.claims[claim].wanted;
+        by_claim
+            .map(|volume| vec![volume])
+            .or_else(|| Some(self.keepers(claim)).filter(|keepers| !keepers.is_empty()))
+    }
+
+    /// Whether the claim may take the volume without either naming the other.
+    fn suits(&self, volume: usize, claim: usize) -> bool {
+        let (volume, claim) = (&self.volumes[volume], &self.claims[claim]);
+        volume.kept_for.is_none()
+            && fits(volume, claim)
+            && claim.tier.is_none_or(|tier| volume.tier == Some(tier))
+            && volume.phase.is_none_or(|phase| phase == "Available")
+    }
+}
+
+fn fits(volume: &Volume, claim: &Claim) -> bool {
+    volume.block == claim.block
+        && volume.size >= claim.size
+        && volume.class == claim.class
+        && claim.modes.is_subset(&volume.modes)
+}
+
+/// Every volume that was given may be given to that claim.
+fn is_sound(world: &World, bound: &Bound) -> Result<(), TestCaseError> {
+    let distinct: BTreeSet<_> = bound.values().collect();
+    prop_assert_eq!(
+        distinct.len(),
+        bound.len(),
+        "a volume has two claims: {:?}",
+        bound
+    );
+    for (claim, volume) in bound {
+        let (claim, volume) = (*claim, *volume);
+        let says_bound = world.claims[claim].phase == Some("Bound");
+        prop_assert!(world.claims[claim].phase.is_none() || says_bound);
+        prop_assert!(!world.is_kept_for_another(volume, claim));
+        match world.named(claim) {
+            Some(named) => {
+                prop_assert!(named.contains(&volume));
+                // What the cluster has bound is its business.
+                prop_assert!(says_bound || fits(&world.volumes[volume], &world.claims[claim]));
+            }
+            None => prop_assert!(world.suits(volume, claim)),
+        }
+    }
+    Ok(())
+}
+
+/// No claim goes without a volume, or has a larger one, for no reason.
+fn is_complete(world: &World, bound: &Bound) -> Result<(), TestCaseError> {
+    let given: BTreeSet<_> = bound.values().copied().collect();
+    for claim in 0..world.claims.len() {
+        if world.claims[claim]
+            .phase
+            .is_some_and(|phase| phase != "Bound")
+        {
+            continue;
+        }
+        let Some(named) = world.named(claim) else {
+            let left = (0..world.volumes.len())
+                .filter(|volume| !given.contains(volume) && world.suits(*volume, claim))
+                .map(|volume| world.volumes[volume].size)
+                .min();
+            let size = bound.get(&claim).map(|volume| world.volumes[*volume].size);
+            match (size, left) {
+                (None, left) => prop_assert_eq!(left, None, "claim {} is left out", claim),
+                (Some(size), Some(left)) => {
+                    prop_assert!(size <= left, "claim {claim} has too much")
+                }
+                (Some(_), None) => {}
+            }
+            continue;
+        };
+        // One that both sides agree on, and nobody else asks for, is had.
+        let others_want = |volume: usize| {
+            let wants = |other: usize| other != claim && world.claims[other].wanted == Some(volume);
+            (0..world.claims.len()).any(wants)
+        };
+        let all_good = named.iter().all(|volume| {
+            *volume < world.volumes.len()
+                && !world.is_kept_for_another(*volume, claim)
+                && fits(&world.volumes[*volume], &world.claims[claim])
+                && !others_want(*volume)
+        });
+        if all_good {
+            prop_assert!(bound.contains_key(&claim), "claim {claim} has no {named:?}");
+        }
+    }
+    Ok(())
+}
+
+/// More than usual: each case is small, and it takes several coincidences for
+/// two claims to meet at one volume. The environment may ask for yet more.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    ProptestConfig {
+        cases: default.cases.max(1000),
+        failure_persistence: None,
+        ..default
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn claims_are_bound_as_specified(world in world()) {
+        let bound = bind(&world, &world.documents());
+        is_sound(&world, &bound)?;
+        is_complete(&world, &bound)?;
+    }
+
+    #[test]
+    fn the_order_of_the_input_does_not_matter(
+        (world, shuffled) in world().prop_flat_map(|world| {
+            let documents = Just(world.documents()).prop_shuffle();
+            (Just(world), documents)
+        })
+    ) {
+        let in_order = bind(&world, &world.documents());
+        prop_assert_eq!(bind(&world, &shuffled), in_order);
+    }
+}

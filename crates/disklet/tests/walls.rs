@@ -1,0 +1,155 @@
+//! What keeps the rooms of the project apart, and its map true.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join("../..").canonicalize().unwrap()
+}
+
+/// Crates by which a program reaches outside: runtimes, networks, libvirt, the
+/// system's own calls, files and clocks. `libc` itself is not among them: on some
+/// processors a hash asks it what the processor can do.
+const OUTSIDE: [&str; 46] = [
+    "async-std",
+    "async-io",
+    "smol",
+    "tokio",
+    "tokio-util",
+    "futures",
+    "mio",
+    "polling",
+    "io-uring",
+    "socket2",
+    "hyper",
+    "hyper-util",
+    "reqwest",
+    "ureq",
+    "curl",
+    "isahc",
+    "http",
+    "h2",
+    "axum",
+    "warp",
+    "tower",
+    "tonic",
+    "rustls",
+    "native-tls",
+    "openssl",
+    "openssl-sys",
+    "kube",
+    "kube-client",
+    "k8s-openapi",
+    "virt",
+    "virt-sys",
+    "nix",
+    "rustix",
+    "linux-raw-sys",
+    "memmap2",
+    "tempfile",
+    "walkdir",
+    "ignore",
+    "fs-err",
+    "notify",
+    "chrono",
+    "time",
+    "jiff",
+    "rand",
+    "getrandom",
+    "rayon",
+];
+
+#[test]
+fn core_reaches_nothing_outside() {
+    let tree = tree_of("disklet-core");
+    assert!(tree.contains("disklet-core"), "{tree:?}");
+    let found: Vec<_> = OUTSIDE
+        .iter()
+        .filter(|name| tree.contains(**name))
+        .collect();
+    assert!(found.is_empty(), "core depends on {found:?}");
+}
+
+#[test]
+fn no_crate_points_back() {
+    let uses = |user: &str, used: &str| tree_of(user).contains(used);
+    assert!(uses("disklet", "disklet-core"));
+    assert!(uses("disklet-core", "disklet-flexvolume"));
+    assert!(!uses("disklet-core", "disklet"));
+    assert!(!uses("disklet-flexvolume", "disklet-core"));
+    // The driver is to stay tiny and start at once.
+    assert_eq!(tree_of("disklet-flexvolume").len(), 1);
+}
+
+/// The names of a package and of all that it needs to be built, on any system.
+fn tree_of(package: &str) -> BTreeSet<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["tree", "--package", package, "--edges", "normal"])
+        .args(["--target", "all", "--offline", "--prefix", "none"])
+        .args(["--format", "{p}"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_map_names_what_exists() {
+    let Ok(text) = fs::read_to_string(repository().join("ARCHITECTURE.md")) else {
+        panic!("ARCHITECTURE.md is missing");
+    };
+    let named = paths_in(&text);
+    assert!(named.contains("crates/core"), "{named:?}");
+    let lost: Vec<_> = named
+        .iter()
+        .filter(|path| !repository().join(path).exists())
+        .collect();
+    assert!(lost.is_empty(), "ARCHITECTURE.md names {lost:?}");
+}
+
+/// Words in backticks that begin like a path of the repository. Fenced blocks
+/// are pictures.
+fn paths_in(text: &str) -> BTreeSet<String> {
+    let roots: Vec<String> = fs::read_dir(repository())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let mut is_fenced = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_fenced = !is_fenced;
+        } else if !is_fenced {
+            let quoted = line.split('`').skip(1).step_by(2);
+            let words = quoted.filter_map(|text| text.split_whitespace().next());
+            found.extend(
+                words
+                    .filter(|word| {
+                        let first = word.split('/').next().unwrap_or_default();
+                        roots.iter().any(|root| root == first) || first.ends_with(".md")
+                    })
+                    .map(str::to_owned),
+            );
+        }
+    }
+    found
+}
