@@ -10,7 +10,11 @@
 //! Chunks are written in any order. Memory is a few MiB a thread, whatever the
 //! size of the image.
 
+mod order;
+mod packer;
 mod planner;
+mod qcow2;
+mod reader;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -20,7 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::device::{Size, Target};
 use crate::error::{Error, ErrorKind, Result, invalid};
 use crate::image::Image;
-use planner::Planner;
+pub use qcow2::{Packing, to_qcow2};
+
+use planner::{Planner, Zeroes};
 use worker::Worker;
 
 /// How to copy.
@@ -95,13 +101,28 @@ pub fn to_raw(
         return Err(invalid("the target is smaller than the disk"));
     }
     let tally = Tally::default();
-    let planner = Planner::new(image, target, size, options, watch, &tally);
+    let zeroes = match options.target {
+        Before::Zeroes => Zeroes::Skip,
+        Before::Anything => Zeroes::Write(target),
+    };
+    let share_into = if options.share {
+        target.shareable_file()
+    } else {
+        None
+    };
+    let planner = Planner::new(image, size, zeroes, share_into, watch, &tally);
+    on_threads(options.threads, || {
+        Worker::new(image, target, options.target, &tally).run(&planner)
+    })?;
+    target.flush()?;
+    Ok(tally.report())
+}
+
+/// Runs the same work on several threads; the first failure is the outcome.
+fn on_threads(threads: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
-        let run = || Worker::new(image, target, options.target, &tally).run(&planner);
-        let others: Vec<_> = (1..options.threads.max(1))
-            .map(|_| scope.spawn(run))
-            .collect();
-        let mut outcome = run();
+        let others: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(&work)).collect();
+        let mut outcome = work();
         for thread in others {
             let result = thread.join().unwrap_or_else(|_| {
                 Err(Error::new(ErrorKind::Io, "a copying thread has panicked"))
@@ -109,12 +130,16 @@ pub fn to_raw(
             outcome = outcome.and(result);
         }
         outcome
-    })?;
-    target.flush()?;
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Ok(Report {
-        shared: count(&tally.shared),
-        written: count(&tally.written),
-        zero: count(&tally.zero),
     })
+}
+
+impl Tally {
+    fn report(&self) -> Report {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Report {
+            shared: count(&self.shared),
+            written: count(&self.written),
+            zero: count(&self.zero),
+        }
+    }
 }

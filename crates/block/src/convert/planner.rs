@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Before, Options, Tally, Watch};
+use super::{Tally, Watch};
 use crate::device::{Allocation, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, Place};
@@ -19,17 +19,26 @@ pub(super) const CHUNK: u64 = 2 << 20;
 /// Knows how far the copy has come.
 pub(super) struct Planner<'c> {
     image: &'c Image,
-    target: &'c dyn Target,
+    zeroes: Zeroes<'c>,
     size: u64,
-    before: Before,
     watch: &'c dyn Watch,
     tally: &'c Tally,
     state: Mutex<State<'c>>,
     failed: AtomicBool,
 }
 
+/// What becomes of zeroes.
+pub(super) enum Zeroes<'c> {
+    /// Nothing has to be done for them.
+    Skip,
+    /// They are written there.
+    Write(&'c dyn Target),
+}
+
 struct State<'c> {
     next: u64,
+    /// The number of the next chunk.
+    number: u64,
     /// The target's file, as long as sharing has not failed.
     share_into: Option<&'c File>,
 }
@@ -37,30 +46,30 @@ struct State<'c> {
 impl<'c> Planner<'c> {
     pub(super) fn new(
         image: &'c Image,
-        target: &'c dyn Target,
         size: u64,
-        options: &Options,
+        zeroes: Zeroes<'c>,
+        share_into: Option<&'c File>,
         watch: &'c dyn Watch,
         tally: &'c Tally,
     ) -> Self {
-        let share_into = if options.share {
-            target.shareable_file()
-        } else {
-            None
-        };
         Self {
             image,
-            target,
+            zeroes,
             size,
-            before: options.target,
             watch,
             tally,
             state: Mutex::new(State {
                 next: 0,
+                number: 0,
                 share_into,
             }),
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a worker has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 
     /// A failure of one worker ends the others.
@@ -72,10 +81,11 @@ impl<'c> Planner<'c> {
         self.watch.advance(bytes);
     }
 
-    /// The next chunk that has bytes to copy, or nothing at the end.
-    pub(super) fn next(&self) -> Result<Option<Range<u64>>> {
+    /// The next chunk that has bytes to copy, with its number, or nothing at
+    /// the end.
+    pub(super) fn next(&self) -> Result<Option<(u64, Range<u64>)>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while state.next < self.size && !self.failed.load(Ordering::Relaxed) {
+        while state.next < self.size && !self.has_failed() {
             if self.watch.cancelled() {
                 return Err(Error::new(ErrorKind::Cancelled, "stopped on request"));
             }
@@ -111,18 +121,19 @@ impl<'c> Planner<'c> {
         Ok(None)
     }
 
-    fn cut(&self, state: &mut State<'_>) -> Range<u64> {
+    fn cut(&self, state: &mut State<'_>) -> (u64, Range<u64>) {
         let start = state.next;
         let end = (start / CHUNK + 1).saturating_mul(CHUNK).min(self.size);
         state.next = end;
-        start..end
+        state.number += 1;
+        (state.number - 1, start..end)
     }
 
     fn zero(&self, offset: u64, length: u64) -> Result<()> {
         self.tally.zero.fetch_add(length, Ordering::Relaxed);
-        match self.before {
-            Before::Zeroes => Ok(()),
-            Before::Anything => self.target.write_zeroes(offset, length, Allocation::Free),
+        match self.zeroes {
+            Zeroes::Skip => Ok(()),
+            Zeroes::Write(target) => target.write_zeroes(offset, length, Allocation::Free),
         }
     }
 }

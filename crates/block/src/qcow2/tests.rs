@@ -5,7 +5,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::*;
+use crate::convert::{Packing, Unwatched, to_qcow2};
 use crate::device::{Caching, Extents, FileDevice, ReadAt, Size};
+use crate::gate::NoImplicitFiles;
+use crate::image::{Format, Image};
 
 struct Scratch(PathBuf);
 
@@ -213,5 +216,40 @@ fn written_clusters_read_back_here_and_by_qemu() {
             "qemu-img",
             &["compare", "-q", "-f", "raw", "-F", "qcow2", &raw, &path],
         );
+    }
+}
+
+#[test]
+fn disks_are_packed_into_images_that_qemu_reads() {
+    let scratch = Scratch::new("packed");
+    let raw = scratch.file("raw");
+    let bytes = sample(&raw);
+    let source = || {
+        let file = FileDevice::open(&raw, Caching::Buffered).unwrap();
+        Image::open(file, Format::Raw, &NoImplicitFiles).unwrap()
+    };
+    let mut number = 0;
+    for compression in [Compression::Zlib, Compression::Zstd] {
+        for packing in [Packing::Plain, Packing::Packed] {
+            for bits in [9, 12, 16, 21] {
+                number += 1;
+                let path = scratch.file(&format!("{number}.qcow2"));
+                let spec = NewImage {
+                    cluster: ClusterSize::from_bits(bits).unwrap(),
+                    compression,
+                    ..NewImage::of_size(bytes.len() as u64)
+                };
+                let report =
+                    to_qcow2(&source(), &new_file(&path), &spec, packing, 3, &Unwatched).unwrap();
+                assert_eq!(report.written + report.zero, bytes.len() as u64);
+                qemu_agrees(&path);
+                assert!(contents(&open(&path)) == bytes, "{spec:?}");
+                let (raw, path) = (raw.display().to_string(), path.display().to_string());
+                run(
+                    "qemu-img",
+                    &["compare", "-q", "-f", "raw", "-F", "qcow2", &raw, &path],
+                );
+            }
+        }
     }
 }
