@@ -1,6 +1,11 @@
 //! Binding of claims, against a specification that says what a right answer
 //! is without saying how to find it.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
 #[path = "claims/model.rs"]
 mod model;
 
@@ -102,7 +107,7 @@ fn is_complete(world: &World, bound: &Bound) -> Result<(), TestCaseError> {
             match (size, left) {
                 (None, left) => prop_assert_eq!(left, None, "claim {} is left out", claim),
                 (Some(size), Some(left)) => {
-                    prop_assert!(size <= left, "claim {claim} has too much")
+                    prop_assert!(size <= left, "claim {claim} has too much");
                 }
                 (Some(_), None) => {}
             }

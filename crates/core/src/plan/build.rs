@@ -279,6 +279,8 @@ impl PlannedDisk {
     pub(crate) fn known_later(&self) -> Option<String> {
         match self.size {
             Size::Known(_) => None,
+            // Ours to make, and of no interest to anybody.
+            _ if matches!(self.source, Source::CloudInit { .. }) => None,
             size => Some(format!("size of disk {}: {size}", self.name)),
         }
     }
