@@ -123,6 +123,7 @@ impl Config {
     pub fn read(input: &Input, diags: &mut Diagnostics) -> Self {
         let mut config = Self::default();
         config.pools.clear();
+        diags.begin_file(&input.name);
         for document in yaml::documents(&input.text, Limits::default()) {
             match document {
                 Ok(root) => config.take(&View::root(&root, &input.name), diags),
@@ -317,7 +318,7 @@ fn refuse_word(word: &Spanned<String>, found: &str, allowed: &[&str], diags: &mu
 pub fn command_line_place(option: &str) -> Place {
     Place {
         file: "command line".into(),
-        pos: Pos { line: 1, column: 1 },
+        pos: Pos { line: 0, column: 0 },
         path: FieldPath::default().key(option),
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-/// A line and a column, both counted from 1.
+/// A line and a column, both counted from 1; 0 if there are none, as on a
+/// command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pos {
     /// Line.
@@ -60,10 +61,17 @@ impl fmt::Display for FieldPath {
         write!(f, "{}", node.parent)?;
         match &node.segment {
             Segment::Index(index) => write!(f, "[{index}]"),
-            // A key with dots or slashes would read as several.
-            Segment::Key(key) if key.contains(['.', '/', '[', ']']) => write!(f, "[{key}]"),
-            Segment::Key(key) if node.parent.0.is_none() => f.write_str(key),
-            Segment::Key(key) => write!(f, ".{key}"),
+            Segment::Key(key) => {
+                let shown = shortened(key);
+                // A key with dots or slashes would read as several.
+                if key.contains(['.', '/', '[', ']']) {
+                    write!(f, "[{shown}]")
+                } else if node.parent.0.is_none() {
+                    f.write_str(&shown)
+                } else {
+                    write!(f, ".{shown}")
+                }
+            }
         }
     }
 }
@@ -87,7 +95,12 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.pos.line, self.pos.column)
+        let file: String = self.file.chars().flat_map(printable).collect();
+        f.write_str(&file)?;
+        match self.pos.line {
+            0 => Ok(()),
+            line => write!(f, ":{line}:{}", self.pos.column),
+        }
     }
 }
 
@@ -125,7 +138,7 @@ impl Diagnostic {
         Self {
             severity: Severity::Error,
             place: Some(place.clone()),
-            message: message.into(),
+            message: within(&message.into(), LONGEST_SENTENCE),
             found: None,
             allowed: None,
             help: None,
@@ -150,14 +163,14 @@ impl Diagnostic {
     /// Adds what is allowed.
     #[must_use]
     pub fn allowed(mut self, allowed: impl Into<String>) -> Self {
-        self.allowed = Some(allowed.into());
+        self.allowed = Some(within(&allowed.into(), LONGEST_LIST));
         self
     }
 
     /// Adds what to do.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(within(&help.into(), LONGEST_SENTENCE));
         self
     }
 
@@ -175,12 +188,19 @@ impl Diagnostic {
     }
 }
 
-/// Long values would bury the message; control characters could rewrite the
-/// terminal.
+/// What input can put into a message is limited: long values would bury it,
+/// and control characters could rewrite the terminal.
+const LONGEST_VALUE: usize = 120;
+const LONGEST_SENTENCE: usize = 600;
+const LONGEST_LIST: usize = 2000;
+
 fn shortened(text: &str) -> String {
-    const MOST: usize = 120;
-    let mut out: String = text.chars().take(MOST).flat_map(printable).collect();
-    if text.chars().nth(MOST).is_some() {
+    within(text, LONGEST_VALUE)
+}
+
+fn within(text: &str, most: usize) -> String {
+    let mut out: String = text.chars().take(most).flat_map(printable).collect();
+    if text.chars().nth(most).is_some() {
         out.push('…');
     }
     out
@@ -258,8 +278,10 @@ impl Serialize for Diagnostic {
         Flat {
             severity: self.severity,
             file: place.map(|place| &*place.file),
-            line: place.map(|place| place.pos.line),
-            column: place.map(|place| place.pos.column),
+            line: place.map(|place| place.pos.line).filter(|line| *line > 0),
+            column: place
+                .map(|place| place.pos.column)
+                .filter(|column| *column > 0),
             field: place.map(|place| place.path.to_string()),
             message: &self.message,
             found: self.found.as_deref(),
@@ -273,44 +295,61 @@ impl Serialize for Diagnostic {
 /// Collects diagnostics.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
-    list: Vec<Diagnostic>,
-    errors: usize,
+    errors: Vec<Diagnostic>,
+    notices: Vec<Diagnostic>,
+    error_count: usize,
+    /// The inputs in the order in which they were read.
+    files: Vec<Arc<str>>,
 }
 
-/// Nobody reads more than this, and hostile input could make millions. The
-/// rest is only counted.
-const MOST_KEPT: usize = 500;
+/// Nobody reads more than this, and hostile input could make millions. Further
+/// errors are only counted.
+const MOST_ERRORS: usize = 500;
+const MOST_NOTICES: usize = 50;
 
 impl Diagnostics {
+    /// Says that an input is being read: its problems come after those of the
+    /// inputs before it.
+    pub fn begin_file(&mut self, name: &Arc<str>) {
+        self.files.push(name.clone());
+    }
+
     /// Adds one. The same one twice (two disks that share a broken claim) is
     /// told once.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        if self.list.contains(&diagnostic) {
+        let (list, most) = match diagnostic.severity {
+            Severity::Error => (&mut self.errors, MOST_ERRORS),
+            Severity::Notice => (&mut self.notices, MOST_NOTICES),
+        };
+        if list.contains(&diagnostic) {
             return;
         }
         if diagnostic.severity == Severity::Error {
-            self.errors += 1;
+            self.error_count += 1;
         }
-        if self.list.len() < MOST_KEPT {
-            self.list.push(diagnostic);
+        if list.len() < most {
+            list.push(diagnostic);
         }
     }
 
     /// How many refusals there are.
     #[must_use]
     pub fn errors(&self) -> usize {
-        self.errors
+        self.error_count
     }
 
     /// All of them, in the order of the input.
     #[must_use]
-    pub fn into_sorted(mut self) -> Vec<Diagnostic> {
-        self.list.sort_by_key(|d| {
-            d.place
+    pub fn into_sorted(self) -> Vec<Diagnostic> {
+        let rank = |place: &Place| self.files.iter().position(|file| *file == place.file);
+        let mut list: Vec<_> = self.errors.into_iter().chain(self.notices).collect();
+        list.sort_by_key(|diagnostic| {
+            diagnostic
+                .place
                 .as_ref()
-                .map(|place| (place.file.clone(), place.pos))
+                .map(|place| (rank(place), place.pos))
         });
-        self.list
+        list
     }
 }
 

@@ -91,6 +91,13 @@ names! {
         most: 63,
         valid: is_label,
     };
+    /// A host name (RFC 1123 label), such as `web-0`.
+    HostName: NameRule {
+        what: "a host name",
+        allowed: LABEL,
+        most: 63,
+        valid: is_label,
+    };
     /// The name of a storage pool, such as `volumes` or `fast`.
     PoolName: NameRule {
         what: "a pool name",

@@ -180,20 +180,29 @@ pub enum Data {
     List(Vec<Data>),
     /// A mapping; keys are unique.
     Map(Vec<(String, Data)>),
-    /// A number that must not show, but stays one.
-    Hidden(Number),
+    /// Something that must not show as a whole: a number, or a mapping whose
+    /// very keys came out of a Secret.
+    Hidden(Veiled),
 }
 
-/// A number.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Number {
-    /// A whole number.
-    Int(i64),
-    /// Any other number.
-    Float(f64),
+/// Data behind a veil. Its `Debug` shows nothing.
+#[derive(Clone, PartialEq)]
+pub struct Veiled(Box<Data>);
+
+impl Veiled {
+    /// What is behind it; see [`Secret::expose`].
+    #[must_use]
+    pub fn expose(&self) -> &Data {
+        &self.0
+    }
+
+    /// What is behind it, to be changed there.
+    pub fn expose_mut(&mut self) -> &mut Data {
+        &mut self.0
+    }
 }
 
-impl fmt::Debug for Number {
+impl fmt::Debug for Veiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(REDACTED)
     }
@@ -241,17 +250,21 @@ impl Data {
         match self {
             // A truth value gives nothing away that its key does not.
             Self::Null | Self::Bool(_) | Self::Hidden(_) => self,
-            Self::Int(value) => Self::Hidden(Number::Int(value)),
-            Self::Float(value) => Self::Hidden(Number::Float(value)),
             Self::Text(Text::Public(text)) => Self::Text(Text::Secret(Secret::new(text))),
             Self::Text(text) => Self::Text(text),
             Self::List(items) => Self::List(items.into_iter().map(Self::hidden).collect()),
-            Self::Map(entries) => Self::Map(
-                entries
-                    .into_iter()
-                    .map(|(key, value)| (key, value.hidden()))
-                    .collect(),
-            ),
+            whole @ (Self::Int(_) | Self::Float(_) | Self::Map(_)) => {
+                Self::Hidden(Veiled(Box::new(whole)))
+            }
+        }
+    }
+
+    /// The entries, if this is a mapping, hidden or not.
+    pub fn entries_mut(&mut self) -> Option<&mut Vec<(String, Data)>> {
+        match self {
+            Self::Map(entries) => Some(entries),
+            Self::Hidden(veiled) => veiled.expose_mut().entries_mut(),
+            _ => None,
         }
     }
 
@@ -277,9 +290,10 @@ impl Serialize for Revealed<'_> {
             Data::Int(value) => serializer.serialize_i64(*value),
             Data::Float(value) => serializer.serialize_f64(*value),
             Data::Text(text) => serializer.serialize_str(&text.render(self.reveal)),
-            Data::Hidden(_) if self.reveal == Reveal::Redact => serializer.serialize_str(REDACTED),
-            Data::Hidden(Number::Int(value)) => serializer.serialize_i64(*value),
-            Data::Hidden(Number::Float(value)) => serializer.serialize_f64(*value),
+            Data::Hidden(veiled) => match self.reveal {
+                Reveal::Redact => serializer.serialize_str(REDACTED),
+                Reveal::Show => veiled.expose().under(Reveal::Show).serialize(serializer),
+            },
             Data::List(items) => {
                 let mut seq = serializer.serialize_seq(Some(items.len()))?;
                 for item in items {
@@ -331,11 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn hidden_numbers_keep_their_kind() {
-        let data = Data::pairs([("uid", Data::Int(1500)), ("sudo", Data::Bool(true))]).hidden();
+    fn what_is_hidden_keeps_its_kind() {
+        let user = Data::pairs([("uid", Data::Int(1500)), ("sudo", Data::Bool(true))]);
+        let data = Data::List(vec![user, Data::Int(7)]).hidden();
         let json = |reveal| serde_json::to_string(&data.under(reveal)).unwrap();
-        assert_eq!(json(Reveal::Show), r#"{"uid":1500,"sudo":true}"#);
-        assert_eq!(json(Reveal::Redact), r#"{"uid":"<redacted>","sudo":true}"#);
+        assert_eq!(json(Reveal::Show), r#"[{"uid":1500,"sudo":true},7]"#);
+        assert_eq!(json(Reveal::Redact), r#"["<redacted>","<redacted>"]"#);
         assert!(!format!("{data:?}").contains("1500"));
     }
 

@@ -18,7 +18,6 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show what the disks of VMs would be, and change nothing
     Plan(PlanArgs),
     /// Print a completion script for a shell
     ///

@@ -5,6 +5,7 @@ mod plan;
 mod report;
 mod style;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -16,9 +17,9 @@ fn main() -> ExitCode {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Completion { shell } => {
-            let mut command = Args::command();
-            clap_complete::generate(shell, &mut command, "disklet", &mut std::io::stdout());
-            ExitCode::SUCCESS
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "disklet", &mut script);
+            report::finish(std::io::stdout().write_all(&script), "the script")
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Telling what is wrong, on standard error.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use disklet_core::diag::{Diagnostic, Severity};
 
@@ -17,10 +18,20 @@ pub(crate) fn report(diagnostics: &[Diagnostic], errors: usize, format: Format) 
     };
 }
 
-fn write_json(out: &mut impl Write, diagnostics: &[Diagnostic]) -> io::Result<()> {
-    if diagnostics.is_empty() {
-        return Ok(());
+/// The exit code after something was written to standard output.
+pub(crate) fn finish(written: io::Result<()>, what: &str) -> ExitCode {
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has seen enough, such as head.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {what} cannot be written: {error}");
+            ExitCode::from(1)
+        }
     }
+}
+
+fn write_json(out: &mut impl Write, diagnostics: &[Diagnostic]) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, diagnostics)?;
     writeln!(out)
 }

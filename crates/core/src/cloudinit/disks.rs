@@ -56,14 +56,14 @@ pub(super) fn settle_users(config: &mut [(String, Data)], links: &[DeviceLink]) 
     for (key, value) in config.iter_mut() {
         match (key.as_str(), value) {
             ("fs_setup", Data::List(filesystems)) => {
-                let devices = filesystems.iter_mut().filter_map(|one| match one {
-                    Data::Map(entries) => entries.iter_mut().find(|(key, _)| key == "device"),
-                    _ => None,
+                let devices = filesystems.iter_mut().filter_map(|one| {
+                    let mut entries = one.entries_mut()?.iter_mut();
+                    entries.find(|(key, _)| key == "device")
                 });
                 devices.for_each(|(_, device)| follow_link(std::slice::from_mut(device), links));
             }
-            ("disk_setup", Data::Map(disks)) => {
-                for (device, _) in disks {
+            ("disk_setup", disks) => {
+                for (device, _) in disks.entries_mut().into_iter().flatten() {
                     if let Some(link) = link_at(device, links) {
                         *device = link.device.by_id.clone();
                     }

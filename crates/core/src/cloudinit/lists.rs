@@ -37,7 +37,8 @@ pub fn shape_problems(config: &[(String, Data)]) -> Vec<ShapeProblem> {
             Data::Map(_) => "a mapping",
             Data::Text(_) => "text",
             Data::Bool(_) => "a truth value",
-            Data::Int(_) | Data::Float(_) | Data::Hidden(_) => "a number",
+            Data::Int(_) | Data::Float(_) => "a number",
+            Data::Hidden(_) => "something else",
         };
         Some(ShapeProblem { key, found })
     };

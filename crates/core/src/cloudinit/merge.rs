@@ -17,6 +17,13 @@ fn merge_value(base: &mut Data, over: Data) {
     match (base, over) {
         (Data::Map(base), Data::Map(over)) => merge(base, over),
         (Data::List(base), Data::List(over)) => base.extend(over),
+        // What joins something hidden is hidden as well.
+        (Data::Hidden(base), mut over) => {
+            match (base.expose_mut().entries_mut(), over.entries_mut()) {
+                (Some(base), Some(over)) => merge(base, std::mem::take(over)),
+                _ => *base.expose_mut() = over,
+            }
+        }
         (base, over) => *base = over,
     }
 }

@@ -4,7 +4,7 @@
 
 use super::{DeviceNumber, Facts, ImageFact, PathFact};
 use crate::config::is_plain_host_path;
-use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place};
+use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
 use crate::manifest::Input;
 use crate::names::Sha256;
 use crate::units::{ByteSize, parse_quantity};
@@ -21,7 +21,10 @@ impl Facts {
             looked: true,
             ..Self::default()
         };
+        let mut documents = 0;
+        diags.begin_file(&input.name);
         for document in yaml::documents(&input.text, Limits::default()) {
+            documents += 1;
             match document {
                 Ok(root) => facts.take(&View::root(&root, &input.name), diags),
                 Err(errors) => {
@@ -35,6 +38,14 @@ impl Facts {
                     }
                 }
             }
+        }
+        if documents == 0 {
+            let place = Place {
+                file: input.name.clone(),
+                pos: Pos { line: 1, column: 1 },
+                path: FieldPath::default(),
+            };
+            diags.push(Diagnostic::error(&place, "there are no facts in the file").allowed(KIND));
         }
         facts
     }

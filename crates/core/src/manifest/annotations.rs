@@ -191,7 +191,9 @@ impl Annotations {
         for (key, view) in entries {
             let ours = key.starts_with("Virtlet") || key.starts_with("disklet.io/");
             // Another case is a slip as well: Kubernetes keys have one.
-            let nearly = key.len() > 7 && key[..key.len().min(7)].eq_ignore_ascii_case("virtlet");
+            let nearly = key
+                .get(..7)
+                .is_some_and(|start| start.eq_ignore_ascii_case("virtlet"));
             if !ours && !nearly {
                 continue;
             }

@@ -166,21 +166,54 @@ const OTHER_PV_FIELDS: [&str; 9] = [
     "volumeMode",
 ];
 
+/// Fields of a PersistentVolume's spec that are its source.
+const PV_SOURCES: [&str; 23] = [
+    "flexVolume",
+    "local",
+    "hostPath",
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "csi",
+    "fc",
+    "flocker",
+    "gcePersistentDisk",
+    "glusterfs",
+    "iscsi",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "storageos",
+    "vsphereVolume",
+    "gitRepo",
+];
+
 fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<Spanned<PvSource>> {
-    let mut sources = spec
-        .unread()
-        .into_iter()
-        .filter(|(key, _)| !OTHER_PV_FIELDS.contains(key));
-    let Some((kind, view)) = sources.next() else {
-        let mut place = spec.place().clone();
-        place.path = place.path.key("flexVolume");
-        diags.push(
-            Diagnostic::error(&place, "the volume has no source")
-                .allowed("one of flexVolume, local, hostPath, csi, iscsi, rbd and the like"),
-        );
+    let unread = spec.unread();
+    let (sources, others): (Vec<_>, Vec<_>) =
+        unread.iter().partition(|(key, _)| PV_SOURCES.contains(key));
+    let Some((kind, view)) = sources.first().copied().cloned() else {
+        let stranger = others
+            .iter()
+            .find(|(key, _)| !OTHER_PV_FIELDS.contains(key));
+        let mut problem = match stranger {
+            Some((key, view)) => {
+                Diagnostic::error(&view.place, format!("{key:?} is no source of a volume"))
+                    .did_you_mean(key, PV_SOURCES.into_iter().chain(OTHER_PV_FIELDS))
+            }
+            None => Diagnostic::error(spec.place(), "the volume has no source"),
+        };
+        problem =
+            problem.allowed("one of flexVolume, local, hostPath, csi, iscsi, rbd and the like");
+        diags.push(problem);
         return None;
     };
-    if let Some((second, view)) = sources.next() {
+    if let Some((second, view)) = sources.get(1) {
         diags.push(
             Diagnostic::error(&view.place, "a volume has one source")
                 .found(format!("{kind} and {second}"))

@@ -6,7 +6,7 @@ use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::guest::GuestPath;
 use crate::names::{ContainerName, DataKey, EnvName, ImageName, ObjectName, VolumeName};
 use crate::units::{ByteSize, parse_quantity};
-use crate::yaml::{Fields, Spanned, View};
+use crate::yaml::{Fields, Spanned, Value, View};
 
 use super::annotations::ObjectKind;
 use super::files::FieldRef;
@@ -253,7 +253,15 @@ impl EnvVar {
         let mut fields = view.fields(diags)?;
         let name = required_name(&mut fields, "name", EnvName::parse, diags);
         let source = match fields.get("valueFrom") {
-            Some(from) => read_env_source(&from, diags)?,
+            Some(from) => {
+                if let Some(value) = fields.get("value") {
+                    diags.push(Diagnostic::error(
+                        &value.place,
+                        "a variable has a value or a source, not both",
+                    ));
+                }
+                read_env_source(&from, diags)?
+            }
             None => {
                 let value = fields.text("value", diags).unwrap_or_default().to_owned();
                 EnvSource::Value(value)
@@ -271,7 +279,7 @@ impl EnvVar {
 
 fn read_env_source(view: &View<'_>, diags: &mut Diagnostics) -> Option<EnvSource> {
     const KINDS: [&str; 3] = ["configMapKeyRef", "secretKeyRef", "fieldRef"];
-    let (kind, source) = view.entries(diags).into_iter().next()?;
+    let (kind, source) = only_source(view, diags)?;
     let object = match kind {
         "configMapKeyRef" => ObjectKind::ConfigMap,
         "secretKeyRef" => ObjectKind::Secret,
@@ -300,6 +308,27 @@ fn read_env_source(view: &View<'_>, diags: &mut Diagnostics) -> Option<EnvSource
     })
 }
 
+/// The one entry of a mapping that must have one.
+pub(super) fn only_source<'n>(
+    view: &View<'n>,
+    diags: &mut Diagnostics,
+) -> Option<(&'n str, View<'n>)> {
+    if !matches!(view.node.value, Value::Map(_)) {
+        view.wrong_kind("a mapping", diags);
+        return None;
+    }
+    let mut entries = view.entries(diags).into_iter();
+    let first = entries.next();
+    let extra = entries.next();
+    let found = match (&first, &extra) {
+        (Some(_), None) => return first,
+        (Some((one, _)), Some((other, _))) => format!("{one} and {other}"),
+        (None, _) => "none".to_owned(),
+    };
+    diags.push(Diagnostic::error(&view.place, "must name exactly one source").found(found));
+    None
+}
+
 fn read_env_from(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<Spanned<EnvFrom>> {
     let items = fields.items("envFrom", diags);
     let mut all = Vec::new();
@@ -308,11 +337,16 @@ fn read_env_from(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<Spanne
             continue;
         };
         let prefix = source.text("prefix", diags).unwrap_or_default().to_owned();
+        let mut named = false;
         for (field, kind) in [
             ("configMapRef", ObjectKind::ConfigMap),
             ("secretRef", ObjectKind::Secret),
         ] {
-            let Some(mut fields) = source.fields(field, diags) else {
+            let Some(object) = source.get(field) else {
+                continue;
+            };
+            named = true;
+            let Some(mut fields) = object.fields(diags) else {
                 continue;
             };
             let optional = fields.flag("optional", diags);
@@ -327,6 +361,14 @@ fn read_env_from(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<Spanne
                     },
                 });
             }
+        }
+        let known = ["configMapRef", "secretRef", "prefix"];
+        source.no_others(&known, diags);
+        if !named && source.unread().is_empty() {
+            diags.push(
+                Diagnostic::error(&item.place, "must name exactly one source")
+                    .allowed("configMapRef, secretRef"),
+            );
         }
     }
     all
@@ -347,20 +389,23 @@ fn read_memory(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<Spann
 fn parse_memory(text: &str, place: &Place, diags: &mut Diagnostics) -> Option<Spanned<ByteSize>> {
     /// Less boots nothing; it is a slip of the unit.
     const LEAST: u64 = 16 << 20;
+    /// No machine has more, and libvirt cannot count it.
+    const MOST: u64 = 256 << 40;
     let problem = match parse_quantity(text) {
-        Ok(size) if size.as_bytes() >= LEAST => {
+        Ok(size) if (LEAST..=MOST).contains(&size.as_bytes()) => {
             return Some(Spanned {
                 value: size,
                 place: place.clone(),
             });
         }
+        Ok(size) if size.as_bytes() > MOST => "more memory than any machine has".to_owned(),
         Ok(_) => "too little memory for a VM".to_owned(),
         Err(error) => format!("not an amount of memory: {error}"),
     };
     diags.push(
         Diagnostic::error(place, problem)
             .found(format!("{text:?}"))
-            .allowed("at least 16Mi, as a Kubernetes quantity such as 1Gi"),
+            .allowed("16Mi to 256Ti, as a Kubernetes quantity such as 1Gi"),
     );
     None
 }

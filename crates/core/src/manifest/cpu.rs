@@ -43,12 +43,13 @@ impl CpuSetting {
     /// Reads the annotation's YAML. Virtlet's users write libvirt's names with
     /// a capital letter; without one works as well.
     pub(super) fn read(text: &Spanned<String>, diags: &mut Diagnostics) -> Option<Self> {
-        let root = match yaml::documents(&text.value, Limits::default()).next() {
-            Some(Ok(root)) => root,
+        let mut documents = yaml::documents(&text.value, Limits::default());
+        let root = match (documents.next(), documents.next()) {
+            (Some(Ok(root)), None) => root,
             _ => {
                 diags.push(
                     Diagnostic::error(&text.place, "not a CPU setting")
-                        .allowed("a YAML mapping such as {Mode: host-model}"),
+                        .allowed("one YAML mapping such as {Mode: host-model}"),
                 );
                 return None;
             }

@@ -6,6 +6,7 @@ use crate::guest::GuestPath;
 use crate::names::{DataKey, ObjectName};
 use crate::yaml::{Fields, Spanned, View};
 
+use super::container::only_source;
 use super::meta::required_name;
 
 /// Files of one volume.
@@ -186,7 +187,7 @@ impl SourceFiles {
 const PROJECTIONS: [&str; 4] = ["secret", "configMap", "downwardAPI", "serviceAccountToken"];
 
 fn projection(view: &View<'_>, diags: &mut Diagnostics) -> Option<Spanned<FileSource>> {
-    let (kind, source) = view.entries(diags).into_iter().next()?;
+    let (kind, source) = only_source(view, diags)?;
     let mut fields = source.fields(diags)?;
     let value = match kind {
         "secret" => FileSource::Secret(DataSource::read(&mut fields, "name", diags)?),

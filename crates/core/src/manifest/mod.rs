@@ -72,6 +72,7 @@ pub const MAX_INPUT_BYTES: u64 = 32 << 20;
 impl Objects {
     /// Reads all documents of one input.
     pub fn read(&mut self, input: &Input, namespace: &Namespace, diags: &mut Diagnostics) {
+        diags.begin_file(&input.name);
         for document in yaml::documents(&input.text, Limits::default()) {
             match document {
                 Ok(root) => {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::names::Namespace;
+use crate::names::{HostName, Namespace};
 use crate::yaml::{Node, View};
 
 use super::Meta;
 use super::annotations::Annotations;
 use super::container::Container;
-use super::meta::texts;
+use super::meta::{parse_name, texts};
 use super::volume::Volume;
 
 /// The annotation that makes a pod a VM.
@@ -94,7 +94,11 @@ impl VmPod {
             .get("automountServiceAccountToken")
             .and_then(|view| view.bool(diags))
             .unwrap_or(true);
-        let hostname = spec.text("hostname", diags).map(str::to_owned);
+        let hostname = spec
+            .spanned_text("hostname", diags)
+            .filter(|name| !name.value.is_empty())
+            .and_then(|name| parse_name(name, HostName::parse, diags))
+            .map(|name| name.value.to_string());
         let meta = meta.unwrap_or_else(|| Meta::stand_in(view, namespace));
         let container = container?;
         Some(Self {

@@ -96,6 +96,9 @@ fn already_bound(
     })
 }
 
+/// More are not told.
+const MOST_REASONS: usize = 5;
+
 fn smallest_fitting(
     key: &Key,
     claim: &Claim,
@@ -111,7 +114,8 @@ fn smallest_fitting(
             misfit(volume, claim)
         };
         match why {
-            Some(why) => reasons.push((volume.name.clone(), why)),
+            Some(why) if reasons.len() < MOST_REASONS => reasons.push((volume.name.clone(), why)),
+            Some(_) => {}
             // Volumes come in the order of their names, so of two equals the
             // first stays.
             None if best.is_none_or(|best| volume.capacity < best.capacity) => best = Some(volume),
@@ -201,7 +205,6 @@ impl NotBound {
             Self::NoMatch(reasons) => {
                 let told: Vec<_> = reasons
                     .iter()
-                    .take(5)
                     .map(|(volume, why)| format!("{volume} {why}"))
                     .collect();
                 (

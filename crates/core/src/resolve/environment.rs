@@ -1,9 +1,11 @@
 //! The container's environment variables, for the guest.
 
+use std::collections::HashMap;
+
 use super::Resolver;
 use super::files::field_content;
 use super::user_data::missing_key;
-use crate::diag::Diagnostics;
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::manifest::{DataRef, EnvSource, VmPod};
 use crate::names::EnvName;
 use crate::text::{Content, Secret, Text};
@@ -12,7 +14,7 @@ use crate::yaml::Spanned;
 impl Resolver<'_> {
     /// Variables of whole objects first, then single ones, which win.
     pub(super) fn environment(&self, pod: &VmPod, diags: &mut Diagnostics) -> Vec<(String, Text)> {
-        let mut variables: Vec<(String, Text)> = Vec::new();
+        let mut variables = Variables::default();
         for source in &pod.container.env_from {
             let wanted = DataRef {
                 kind: source.value.kind,
@@ -28,27 +30,36 @@ impl Resolver<'_> {
                 let name = format!("{}{key}", source.value.prefix);
                 // As the kubelet does, keys that are no variable are left out.
                 if EnvName::parse(&name).is_ok() {
-                    set(&mut variables, name, as_text(content));
+                    variables.set(name, as_text(content));
                 }
             }
         }
         for variable in &pod.container.env {
             if let Some(value) = self.variable(pod, &variable.source, &variables, diags) {
-                set(&mut variables, variable.name.to_string(), value);
+                variables.set(variable.name.to_string(), value);
             }
         }
-        variables
+        if variables.bytes > MOST_BYTES {
+            diags.push(too_large(&pod.meta.place));
+        }
+        variables.list
     }
 
     fn variable(
         &self,
         pod: &VmPod,
         source: &Spanned<EnvSource>,
-        before: &[(String, Text)],
+        before: &Variables,
         diags: &mut Diagnostics,
     ) -> Option<Text> {
         match &source.value {
-            EnvSource::Value(value) => Some(expand(value, before)),
+            EnvSource::Value(value) => {
+                let expanded = expand(value, before);
+                if expanded.is_none() {
+                    diags.push(too_large(&source.place));
+                }
+                expanded
+            }
             EnvSource::Field(field) => Some(as_text(&field_content(pod, field))),
             EnvSource::Key {
                 kind,
@@ -76,10 +87,35 @@ impl Resolver<'_> {
     }
 }
 
-fn set(variables: &mut Vec<(String, Text)>, name: String, value: Text) {
-    match variables.iter_mut().find(|(other, _)| *other == name) {
-        Some((_, old)) => *old = value,
-        None => variables.push((name, value)),
+/// What an environment may take; Linux gives a program no more either.
+const MOST_BYTES: usize = 1 << 20;
+
+fn too_large(place: &Place) -> Diagnostic {
+    Diagnostic::error(place, "the environment is too large").allowed("1 MiB altogether")
+}
+
+/// Variables in the order in which they were first set.
+#[derive(Default)]
+struct Variables {
+    list: Vec<(String, Text)>,
+    index: HashMap<String, usize>,
+    bytes: usize,
+}
+
+impl Variables {
+    fn get(&self, name: &str) -> Option<&Text> {
+        self.index.get(name).map(|index| &self.list[*index].1)
+    }
+
+    fn set(&mut self, name: String, value: Text) {
+        self.bytes += name.len() + value.known().map_or(0, str::len);
+        match self.index.get(&name) {
+            Some(index) => self.list[*index].1 = value,
+            None => {
+                self.index.insert(name.clone(), self.list.len());
+                self.list.push((name, value));
+            }
+        }
     }
 }
 
@@ -95,8 +131,9 @@ fn as_text(content: &Content) -> Text {
 }
 
 /// Kubernetes' `$(NAME)`: earlier variables are put in, `$$` is a dollar, and
-/// what names no variable stays. What has a secret in it is secret.
-fn expand(value: &str, before: &[(String, Text)]) -> Text {
+/// what names no variable stays. What has a secret in it is secret. Nothing if
+/// it becomes too large.
+fn expand(value: &str, before: &Variables) -> Option<Text> {
     let mut out = String::with_capacity(value.len());
     let mut secret = false;
     let mut rest = value;
@@ -111,12 +148,9 @@ fn expand(value: &str, before: &[(String, Text)]) -> Text {
         let named = rest
             .strip_prefix('(')
             .and_then(|inner| inner.split_once(')'));
-        let known = named.and_then(|(name, after)| {
-            let (_, text) = before.iter().find(|(other, _)| other == name)?;
-            Some((text, after))
-        });
+        let known = named.and_then(|(name, after)| Some((before.get(name)?, after)));
         match known {
-            Some((Text::Later(when), _)) => return Text::Later(when.clone()),
+            Some((Text::Later(when), _)) => return Some(Text::Later(when.clone())),
             Some((text, after)) => {
                 secret |= matches!(text, Text::Secret(_));
                 out.push_str(text.known().unwrap_or_default());
@@ -124,13 +158,16 @@ fn expand(value: &str, before: &[(String, Text)]) -> Text {
             }
             None => out.push('$'),
         }
+        if out.len() > MOST_BYTES {
+            return None;
+        }
     }
     out.push_str(rest);
-    if secret {
+    Some(if secret {
         Text::Secret(Secret::new(out))
     } else {
         Text::Public(out)
-    }
+    })
 }
 
 #[cfg(test)]
@@ -139,16 +176,18 @@ mod tests {
 
     #[test]
     fn references_are_expanded_as_kubernetes_does() {
-        let before = [
-            ("HOST".to_owned(), Text::from("db")),
-            ("PASS".to_owned(), Text::Secret(Secret::new("s3cret"))),
-        ];
-        let public = |text: &str| Text::Public(text.to_owned());
+        let mut before = Variables::default();
+        before.set("HOST".to_owned(), Text::from("db"));
+        before.set("PASS".to_owned(), Text::Secret(Secret::new("s3cret")));
+        let public = |text: &str| Some(Text::Public(text.to_owned()));
         assert_eq!(expand("tcp://$(HOST):1", &before), public("tcp://db:1"));
         assert_eq!(
             expand("$$(HOST) $(NOPE) $x $", &before),
             public("$(HOST) $(NOPE) $x $")
         );
-        assert!(matches!(expand("p=$(PASS)", &before), Text::Secret(_)));
+        assert!(matches!(
+            expand("p=$(PASS)", &before),
+            Some(Text::Secret(_))
+        ));
     }
 }

@@ -20,6 +20,13 @@ use crate::yaml::Spanned;
 /// Where Kubernetes' clients look for their token.
 const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
+/// All files of a VM travel in its cloud-init image, several times over.
+const MOST_BYTES: usize = 16 << 20;
+
+fn size_of(file: &GuestFile) -> usize {
+    file.content.bytes().map_or(0, <[u8]>::len)
+}
+
 /// A file of a volume, at its path within the volume.
 struct VolumeFile {
     path: String,
@@ -30,6 +37,7 @@ struct VolumeFile {
 impl Resolver<'_> {
     pub(super) fn files(&self, pod: &VmPod, diags: &mut Diagnostics) -> Vec<GuestFile> {
         let mut files = Vec::new();
+        let mut bytes = 0;
         for mount in &pod.container.mounts {
             let volume = pod
                 .volumes
@@ -37,7 +45,17 @@ impl Resolver<'_> {
                 .find(|volume| volume.name.value == mount.volume.value);
             if let Some(VolumeSource::Files(source)) = volume.map(|volume| &volume.source.value) {
                 let contents = self.volume_files(pod, source, diags);
-                files.extend(mounted(mount, contents, diags));
+                let shown = mounted(mount, contents, diags);
+                bytes += shown.iter().map(size_of).sum::<usize>();
+                if bytes > MOST_BYTES {
+                    diags.push(
+                        Diagnostic::error(&mount.volume.place, "too much for a cloud-init image")
+                            .found(format!("more than {} MiB of files", MOST_BYTES >> 20))
+                            .help("mount fewer or smaller Secrets and ConfigMaps"),
+                    );
+                    return Vec::new();
+                }
+                files.extend(shown);
             }
         }
         files.extend(self.account_token(pod));

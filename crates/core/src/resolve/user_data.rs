@@ -5,17 +5,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::Resolver;
-use crate::cloudinit::{ShapeProblem, UserDataSpec, merge, shape_problems};
+use crate::cloudinit::{MOUNT_SCRIPT_TOKEN, ShapeProblem, UserDataSpec, merge, shape_problems};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::manifest::{DataObject, DataRef, KeyedDataRef, TextEncoding, VmPod, parse_data};
 use crate::names::DataKey;
 use crate::text::{Content, Data, Secret, Text};
-use crate::yaml::Spanned;
+use crate::yaml::{Limits, Spanned};
 
 impl Resolver<'_> {
     pub(super) fn user_data(&self, pod: &VmPod, diags: &mut Diagnostics) -> UserDataSpec {
         let annotations = &pod.annotations;
         if let Some(script) = &annotations.script {
+            refuse_many_tokens(&script.value, script, diags);
             return UserDataSpec::Script(Text::Public(script.value.clone()));
         }
         let source = annotations.user_data_source.as_ref().and_then(|source| {
@@ -27,6 +28,9 @@ impl Resolver<'_> {
             let script = source.and_then(|(_, object)| {
                 script_under(key, object, annotations.source_encoding, diags)
             });
+            if let Some(text) = script.as_ref().and_then(Text::known) {
+                refuse_many_tokens(text, key, diags);
+            }
             return UserDataSpec::Script(script.unwrap_or_else(|| Text::from("")));
         }
         let mut config = match source {
@@ -67,6 +71,37 @@ impl Resolver<'_> {
     }
 }
 
+/// The scripts stand once for each token; a script that mounts its disks ten
+/// times over is a mistake.
+fn refuse_many_tokens<T>(script: &str, at: &Spanned<T>, diags: &mut Diagnostics) {
+    const MOST: usize = 10;
+    if script.matches(MOUNT_SCRIPT_TOKEN).nth(MOST).is_some() {
+        diags.push(
+            Diagnostic::error(
+                &at.place,
+                format!("{MOUNT_SCRIPT_TOKEN} stands too often in the script"),
+            )
+            .allowed(format!("at most {MOST} times; once is enough")),
+        );
+    }
+}
+
+/// How many values all of a source's keys may have together.
+const MOST_VALUES: usize = 200_000;
+
+fn values_in(data: &Data) -> usize {
+    match data {
+        Data::List(items) => 1 + items.iter().map(values_in).sum::<usize>(),
+        Data::Map(entries) => {
+            1 + entries
+                .iter()
+                .map(|(_, value)| values_in(value))
+                .sum::<usize>()
+        }
+        _ => 1,
+    }
+}
+
 /// The object's keys as a cloud-config: each value is YAML.
 fn config_of(
     source: &Spanned<DataRef>,
@@ -74,13 +109,21 @@ fn config_of(
     diags: &mut Diagnostics,
 ) -> Vec<(String, Data)> {
     let mut config = Vec::new();
+    let mut left = MOST_VALUES;
     for (key, content) in &object.data {
+        let limits = Limits {
+            nodes: left,
+            ..Limits::default()
+        };
         let parsed = content
             .bytes()
             .and_then(|bytes| std::str::from_utf8(bytes).ok())
-            .map(parse_data);
+            .map(|text| parse_data(text, limits));
         match parsed {
-            Some(Ok(data)) => config.push((key.to_string(), with_secrecy(data, content))),
+            Some(Ok(data)) => {
+                left = left.saturating_sub(values_in(&data));
+                config.push((key.to_string(), with_secrecy(data, content)));
+            }
             Some(Err(_)) | None => diags.push(
                 Diagnostic::error(&source.place, format!("the value under {key:?} is not YAML", key = key.as_str()))
                     .found(format!("{} {}", source.value.kind.name(), source.value.name))

@@ -18,6 +18,8 @@ pub struct Limits {
     pub depth: usize,
     /// Nodes of one document, aliases expanded.
     pub nodes: usize,
+    /// Bytes of text in one document, aliases expanded.
+    pub bytes: usize,
 }
 
 impl Default for Limits {
@@ -25,6 +27,7 @@ impl Default for Limits {
         Self {
             depth: 100,
             nodes: 1_000_000,
+            bytes: 64 << 20,
         }
     }
 }
@@ -49,6 +52,7 @@ pub fn documents(
 ) -> impl Iterator<Item = Result<Node, Vec<ParseError>>> {
     Documents {
         parser: Parser::new_from_str(text),
+        text,
         limits,
         finished: false,
     }
@@ -56,6 +60,7 @@ pub fn documents(
 
 struct Documents<'t> {
     parser: Parser<'t, StrInput<'t>>,
+    text: &'t str,
     limits: Limits,
     finished: bool,
 }
@@ -67,8 +72,9 @@ impl Iterator for Documents<'_> {
         while !self.finished {
             let mut builder = Builder::new(self.limits);
             match self.read_document(&mut builder) {
-                Err(fatal) => {
+                Err(mut fatal) => {
                     self.finished = true;
+                    fatal.pos = self.on_a_line(fatal.pos);
                     builder.errors.push(fatal);
                     return Some(Err(builder.errors));
                 }
@@ -88,6 +94,15 @@ impl Iterator for Documents<'_> {
 }
 
 impl Documents<'_> {
+    /// What is missing at the end is missed on the last line.
+    fn on_a_line(&self, pos: Pos) -> Pos {
+        let last = u32::try_from(self.text.lines().count().max(1)).unwrap_or(u32::MAX);
+        Pos {
+            line: pos.line.min(last),
+            ..pos
+        }
+    }
+
     fn read_document(&mut self, builder: &mut Builder) -> Result<(), ParseError> {
         loop {
             let Some(event) = self.parser.next_event() else {
@@ -143,16 +158,39 @@ struct Builder {
     limits: Limits,
     open: Vec<Open>,
     root: Option<Node>,
-    anchors: HashMap<usize, (Node, usize)>,
-    nodes: usize,
+    anchors: HashMap<usize, (Node, Cost)>,
+    cost: Cost,
     errors: Vec<ParseError>,
+}
+
+/// What a tree takes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cost {
+    nodes: usize,
+    bytes: usize,
+}
+
+impl Cost {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes.saturating_add(other.nodes),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes - other.nodes,
+            bytes: self.bytes - other.bytes,
+        }
+    }
 }
 
 /// A collection whose end has not come yet.
 struct Open {
     pos: Pos,
     anchor: usize,
-    nodes_before: usize,
+    before: Cost,
     items: Items,
 }
 
@@ -173,7 +211,7 @@ impl Builder {
             open: Vec::new(),
             root: None,
             anchors: HashMap::new(),
-            nodes: 0,
+            cost: Cost::default(),
             errors: Vec::new(),
         }
     }
@@ -181,13 +219,17 @@ impl Builder {
     fn take(&mut self, event: Event<'_>, pos: Pos) -> Result<(), ParseError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                self.count(1, pos)?;
+                let cost = Cost {
+                    nodes: 1,
+                    bytes: text.len(),
+                };
+                self.count(cost, pos)?;
                 let value = if self.awaits_key() {
                     Value::Str(text.into())
                 } else {
                     self.scalar(&text, style, tag.as_deref(), pos)
                 };
-                self.place(Node { value, pos }, anchor, 1);
+                self.place(Node { value, pos }, anchor, cost)?;
             }
             Event::SequenceStart(anchor, _) => self.begin(pos, anchor, Items::Seq(Vec::new()))?,
             Event::MappingStart(anchor, _) => {
@@ -198,16 +240,17 @@ impl Builder {
                 };
                 self.begin(pos, anchor, items)?;
             }
-            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::SequenceEnd | Event::MappingEnd => self.end()?,
             Event::Alias(anchor) => {
-                let Some((node, size)) = self.anchors.get(&anchor) else {
+                let Some((node, cost)) = self.anchors.get(&anchor) else {
                     let message = "not valid YAML: an alias inside the value that it names";
                     return Err(fatal(pos, message));
                 };
-                let (mut node, size) = (node.clone(), *size);
-                self.count(size, pos)?;
+                let cost = *cost;
+                let mut node = node.clone();
+                self.count(cost, pos)?;
                 node.pos = pos;
-                self.place(node, 0, size);
+                self.place(node, 0, cost)?;
             }
             _ => {}
         }
@@ -225,14 +268,23 @@ impl Builder {
         )
     }
 
-    fn count(&mut self, nodes: usize, pos: Pos) -> Result<(), ParseError> {
-        self.nodes = self.nodes.saturating_add(nodes);
-        if self.nodes > self.limits.nodes {
+    fn count(&mut self, cost: Cost, pos: Pos) -> Result<(), ParseError> {
+        self.cost = self.cost.plus(cost);
+        if self.cost.nodes > self.limits.nodes {
             return Err(fatal(
                 pos,
                 &format!(
                     "the document has more than {} values, aliases expanded",
                     self.limits.nodes
+                ),
+            ));
+        }
+        if self.cost.bytes > self.limits.bytes {
+            return Err(fatal(
+                pos,
+                &format!(
+                    "the document has more than {} MiB of text, aliases expanded",
+                    self.limits.bytes >> 20
                 ),
             ));
         }
@@ -249,28 +301,30 @@ impl Builder {
                 ),
             ));
         }
-        let nodes_before = self.nodes;
-        self.count(1, pos)?;
+        let before = self.cost;
+        self.count(Cost { nodes: 1, bytes: 0 }, pos)?;
         self.open.push(Open {
             pos,
             anchor,
-            nodes_before,
+            before,
             items,
         });
         Ok(())
     }
 
-    fn end(&mut self) {
-        let Some(open) = self.open.pop() else { return };
+    fn end(&mut self) -> Result<(), ParseError> {
+        let Some(open) = self.open.pop() else {
+            return Ok(());
+        };
         let value = match open.items {
             Items::Seq(items) => Value::Seq(items),
             Items::Map {
                 entries, merged, ..
             } => Value::Map(self.finish_map(entries, merged)),
         };
-        let size = self.nodes - open.nodes_before;
+        let cost = self.cost.minus(open.before);
         let pos = open.pos;
-        self.place(Node { value, pos }, open.anchor, size);
+        self.place(Node { value, pos }, open.anchor, cost)
     }
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, pos: Pos) -> Value {
@@ -297,13 +351,15 @@ impl Builder {
 
     /// Puts a finished value where it belongs: into the innermost open
     /// collection, as a key or as a value, or at the root.
-    fn place(&mut self, node: Node, anchor: usize, size: usize) {
+    fn place(&mut self, node: Node, anchor: usize, cost: Cost) -> Result<(), ParseError> {
         if anchor != 0 {
-            self.anchors.insert(anchor, (node.clone(), size));
+            // What an anchor keeps is a copy, which costs as much again.
+            self.count(cost, node.pos)?;
+            self.anchors.insert(anchor, (node.clone(), cost));
         }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
-            return;
+            return Ok(());
         };
         match &mut open.items {
             Items::Seq(items) => items.push(node),
@@ -321,6 +377,7 @@ impl Builder {
                 }),
             },
         }
+        Ok(())
     }
 
     fn finish_map(&mut self, mut entries: Vec<Entry>, merged: Vec<Node>) -> Vec<Entry> {
@@ -334,22 +391,29 @@ impl Builder {
                 });
             }
         }
-        for node in merged {
-            self.merge(&mut entries, node);
+        if !merged.is_empty() {
+            let mut keys: HashSet<Box<str>> = entries.iter().map(|own| own.key.clone()).collect();
+            for node in merged {
+                self.merge(&mut entries, &mut keys, node);
+            }
         }
         entries
     }
 
-    fn merge(&mut self, entries: &mut Vec<Entry>, node: Node) {
+    fn merge(&mut self, entries: &mut Vec<Entry>, keys: &mut HashSet<Box<str>>, node: Node) {
         match node.value {
             Value::Map(more) => {
                 for entry in more {
-                    if entries.iter().all(|own| own.key != entry.key) {
+                    if keys.insert(entry.key.clone()) {
                         entries.push(entry);
                     }
                 }
             }
-            Value::Seq(maps) => maps.into_iter().for_each(|map| self.merge(entries, map)),
+            Value::Seq(maps) => {
+                for map in maps {
+                    self.merge(entries, keys, map);
+                }
+            }
             _ => self.errors.push(ParseError {
                 pos: node.pos,
                 message: "a merge key (<<) needs a mapping or a list of mappings".to_owned(),

@@ -19,7 +19,7 @@ use disklet_core::resolve::resolve;
 use disklet_core::text::Reveal;
 
 use crate::args::{Output, PlanArgs};
-use crate::report::report;
+use crate::report::{finish, report};
 use crate::style::Style;
 
 /// Plans and prints.
@@ -31,15 +31,7 @@ pub(crate) fn run(args: &PlanArgs) -> ExitCode {
     if errors > 0 {
         return ExitCode::from(1);
     }
-    match print(args, &plans) {
-        Ok(()) => ExitCode::SUCCESS,
-        // The reader has seen enough, such as head.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "error: the plan cannot be written: {error}");
-            ExitCode::from(1)
-        }
-    }
+    finish(print(args, &plans), "the plan")
 }
 
 fn plan(args: &PlanArgs, diags: &mut Diagnostics) -> Vec<Plan> {

@@ -199,7 +199,7 @@ pub(super) fn embedded_map(text: &Spanned<String>, diags: &mut Diagnostics) -> V
 
 /// Reads a YAML or JSON mapping out of a text of its own.
 pub(crate) fn parse_map(text: &str) -> Result<Vec<(String, Data)>, String> {
-    match parse_data(text)? {
+    match parse_data(text, Limits::default())? {
         Data::Map(entries) => Ok(entries),
         Data::Null => Ok(Vec::new()),
         _ => Err("is YAML, but not a mapping".to_owned()),
@@ -207,8 +207,8 @@ pub(crate) fn parse_map(text: &str) -> Result<Vec<(String, Data)>, String> {
 }
 
 /// Reads one YAML or JSON document out of a text of its own.
-pub(crate) fn parse_data(text: &str) -> Result<Data, String> {
-    let mut documents = yaml::documents(text, Limits::default());
+pub(crate) fn parse_data(text: &str, limits: Limits) -> Result<Data, String> {
+    let mut documents = yaml::documents(text, limits);
     let root = match documents.next() {
         None => return Ok(Data::Null),
         Some(Ok(root)) => root,

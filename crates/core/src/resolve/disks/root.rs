@@ -85,6 +85,14 @@ impl Resolver<'_> {
                 );
             }
         }
+        let device_size = seen_size.unwrap_or(claimed.volume.capacity);
+        if device_size.as_bytes() <= overhead {
+            diags.push(
+                Diagnostic::error(place, "the volume is too small for a root disk")
+                    .found(device_size)
+                    .allowed(format!("more than {}", PlannedDisk::root_overhead())),
+            );
+        }
         let size = seen_size.map_or(Size::OnNode, |seen| {
             Size::Known(ByteSize::from_bytes(
                 seen.as_bytes().saturating_sub(overhead),
@@ -100,7 +108,7 @@ impl Resolver<'_> {
                 image: image.clone(),
                 digest: stored.digest,
                 store_file: stored.file,
-                device_size: seen_size.unwrap_or(claimed.volume.capacity),
+                device_size,
                 recreate: vm.pod.annotations.recreate_root,
             },
             format: Format::Raw,

@@ -1,0 +1,128 @@
+//! Files and directories that cannot be read, and inputs in which a problem
+//! could be lost.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use super::program::{Outcome, POD, Scratch, plan};
+
+fn plan_path(path: &Path) -> Outcome {
+    plan(&[Path::new("-f"), path], b"")
+}
+
+#[test]
+fn a_file_without_permission_is_refused_by_name() {
+    let scratch = Scratch::new("forbidden");
+    let file = scratch.file("pod.yaml", POD);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
+    // Root may read it anyway.
+    if fs::read(&file).is_err() {
+        let shown = file.display();
+        plan_path(&file).assert_says(&format!("{shown}:1:1: cannot be read: Permission denied"));
+    }
+}
+
+#[test]
+fn a_directory_without_manifests_is_refused_by_name() {
+    let scratch = Scratch::new("empty");
+    let shown = scratch.path().display();
+    let wanted = format!("{shown}:1:1: the directory has no manifests");
+    plan_path(scratch.path()).assert_says(&wanted);
+    scratch.file("README.txt", "not a manifest");
+    scratch.file("pod.yaml.orig", POD);
+    fs::create_dir(scratch.path().join("below.yaml")).unwrap();
+    fs::write(scratch.path().join("below.yaml/pod.yaml"), POD).unwrap();
+    plan_path(scratch.path()).assert_says(&wanted);
+}
+
+#[test]
+fn links_that_lead_nowhere_or_in_circles_are_noticed() {
+    let scratch = Scratch::new("circles");
+    scratch.file("pod.yaml", POD);
+    symlink(scratch.path(), scratch.path().join("self")).unwrap();
+    let args = ["--offline", "-R", "-f"].map(Path::new);
+    let outcome = plan(&[&args[..], &[scratch.path()]].concat(), b"");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    symlink("absent", scratch.path().join("z.yaml")).unwrap();
+    let outcome = plan_path(scratch.path());
+    outcome.assert_says("z.yaml:1:1: cannot be read: No such file or directory");
+}
+
+#[test]
+fn a_name_that_is_no_text_is_shown_somehow() {
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9\x1b[2J.yaml");
+    plan_path(Path::new(name)).assert_says("cannot be read");
+}
+
+#[test]
+fn standard_input_is_read_once() {
+    plan(&["-f", "-", "-f", "-"], POD.as_bytes()).assert_says("standard input can be read once");
+}
+
+#[test]
+fn a_refused_vm_is_not_lost_among_skipped_objects() {
+    let mut text: String = (0..600)
+        .map(|n| format!("kind: Service\nmetadata: {{name: s{n}}}\n---\n"))
+        .collect();
+    text += &POD.replace("image: cirros", "image: a b");
+    plan(&["-f", "-"], text.as_bytes()).assert_says("spec.containers[0].image: the image name");
+}
+
+#[test]
+fn more_problems_than_anybody_reads_are_counted() {
+    let volumes: String = (0..2000)
+        .map(|n| format!("  - name: V{n}\n    emptyDir: {{}}\n"))
+        .collect();
+    let outcome = plan(
+        &["-f", "-"],
+        format!("{POD}  volumes:\n{volumes}").as_bytes(),
+    );
+    outcome.assert_says("refused: 2000 problems, of which the first 500 are shown");
+    let first = POD.lines().count() + 2;
+    assert!(
+        outcome
+            .stderr
+            .starts_with(&format!("error: <stdin>:{first}:"))
+    );
+}
+
+#[test]
+fn one_refused_vm_leaves_the_others_unplanned() {
+    let bad = POD.replace("image: cirros", "image: a b");
+    let outcome = plan(
+        &["-f", "-"],
+        format!("{}---\n{bad}", POD.replace("vm}", "good}")).as_bytes(),
+    );
+    outcome.assert_refused();
+    assert_eq!(outcome.stdout, "");
+}
+
+#[test]
+fn problems_come_in_the_order_of_files_and_lines() {
+    let scratch = Scratch::new("order");
+    let bad = POD
+        .replace("image: cirros", "image: a b")
+        .replace("name: vm\n", "name: ../vm\n");
+    let z = scratch.file("z.yaml", &bad);
+    let a = scratch.file("a.yaml", bad.replace("{name: vm}", "{name: other}"));
+    let outcome = plan(&[Path::new("-f"), &z, Path::new("-f"), &a], b"");
+    outcome.assert_refused();
+    let places: Vec<_> = outcome
+        .stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("error: "))
+        .map(|line| line.split(": ").next().unwrap())
+        .collect();
+    let of = |path: &Path, place: &str| format!("{}:{place}", path.display());
+    assert_eq!(
+        places,
+        [
+            of(&z, "6:11"),
+            of(&z, "7:12"),
+            of(&a, "6:11"),
+            of(&a, "7:12")
+        ]
+    );
+}
