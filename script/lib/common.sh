@@ -10,6 +10,10 @@ ROOT=$(cd -P "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # Two clones may share it: the dependencies are built once, and cargo takes turns.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/disklet/target}
 
+# Where script/bootstrap unpacks the kernel that the tests' guests boot.
+export GUEST_KERNEL=${XDG_CACHE_HOME:-$HOME/.cache}/disklet/kernel
+export DISKLET_TEST_KERNEL=$GUEST_KERNEL
+
 if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
     BOLD=$'\e[1m' RED=$'\e[31m' GREEN=$'\e[32m' PLAIN=$'\e[0m'
 else

@@ -9,6 +9,8 @@ pub mod device;
 pub mod error;
 pub mod gate;
 pub mod image;
+pub mod iso9660;
+pub mod ops;
 pub mod qcow2;
 pub mod sys;
 pub mod zero;

@@ -64,7 +64,8 @@ impl RawDeviceGlob {
         if text.starts_with('/') || text.split('/').any(|part| part == "..") {
             return Err("must be relative to /dev, without \"..\"".to_owned());
         }
-        let pattern = glob::Pattern::new(&format!("/dev/{text}")).map_err(|e| e.msg.to_owned())?;
+        let pattern = glob::Pattern::new(&format!("/dev/{text}"))
+            .map_err(|error| format!("is not a glob: {}", error.msg))?;
         Ok(Self(pattern))
     }
 
@@ -72,6 +73,7 @@ impl RawDeviceGlob {
     /// `VIRTLET_RAW_DEVICES` have it.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
         text.split(',')
+            .filter(|item| !item.trim().is_empty())
             .map(|item| Self::parse(item).map_err(|why| format!("{:?} {why}", item.trim())))
             .collect()
     }
@@ -134,7 +136,9 @@ impl Config {
                             pos: error.pos,
                             path: FieldPath::default(),
                         };
-                        diags.push(Diagnostic::error(&place, error.message));
+                        let mut problem = Diagnostic::error(&place, error.message);
+                        problem.help = error.help.map(str::to_owned);
+                        diags.push(problem);
                     }
                 }
             }
@@ -223,12 +227,15 @@ const FIELDS: [&str; 9] = [
     "cpuModel",
 ];
 
-/// Whether a text is an absolute path that stays where it says.
+/// Whether a text is an absolute path that stays where it says and that XML
+/// can carry.
 #[must_use]
 pub fn is_plain_host_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.split('/').any(|part| part == "..")
-        && !path.chars().any(char::is_control)
+        && !path
+            .chars()
+            .any(|c| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'))
 }
 
 fn host_path(fields: &mut Fields<'_>, key: &str, diags: &mut Diagnostics) -> Option<String> {
@@ -241,7 +248,14 @@ fn host_path(fields: &mut Fields<'_>, key: &str, diags: &mut Diagnostics) -> Opt
         return None;
     }
     let trimmed = text.value.trim_end_matches('/');
-    Some(if trimmed.is_empty() { "/" } else { trimmed }.to_owned())
+    if trimmed.is_empty() {
+        diags.push(Diagnostic::error(
+            &text.place,
+            "the root directory is nobody's place to keep things",
+        ));
+        return None;
+    }
+    Some(trimmed.to_owned())
 }
 
 fn read_pool(name: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<(PoolName, Pool)> {

@@ -207,9 +207,16 @@ fn within(text: &str, most: usize) -> String {
 }
 
 fn printable(c: char) -> impl Iterator<Item = char> {
-    let escaped = c.is_control().then(|| c.escape_default());
-    let plain = (!c.is_control()).then_some(c);
+    let escaped = is_unprintable(c).then(|| c.escape_default());
+    let plain = (!is_unprintable(c)).then_some(c);
     escaped.into_iter().flatten().chain(plain)
+}
+
+/// Whether a character would not show, or would change how others show.
+#[must_use]
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// The known word nearest to a written one, if it is near enough to be meant.

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::diag::is_unprintable;
+
 /// A path in the guest: absolute, without `.`, `..`, empty components and
 /// control characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +28,7 @@ impl fmt::Display for GuestPathError {
         f.write_str(match self {
             Self::Relative => "is not an absolute path",
             Self::Escapes => "has a \"..\" in it",
-            Self::ControlCharacter => "has a control character in it",
+            Self::ControlCharacter => "has a control or invisible character in it",
             Self::TooLong => "is longer than 4095 bytes",
         })
     }
@@ -44,7 +46,7 @@ impl GuestPath {
         if text.len() > MAX_PATH {
             return Err(GuestPathError::TooLong);
         }
-        if text.chars().any(char::is_control) {
+        if text.chars().any(is_unprintable) {
             return Err(GuestPathError::ControlCharacter);
         }
         let mut clean = String::with_capacity(text.len());

@@ -57,6 +57,7 @@ impl World {
 
 fn fits(volume: &Volume, claim: &Claim) -> bool {
     volume.block == claim.block
+        && !matches!(volume.phase, Some("Released" | "Failed" | "Pending"))
         && volume.size >= claim.size
         && volume.class == claim.class
         && claim.modes.is_subset(&volume.modes)

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::image::ImageArgs;
+
 /// Virtual-machine disks for Kubernetes.
 ///
 /// Disklet reads the manifests of VMs, finds out where each disk's bytes come
@@ -19,6 +21,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Plan(PlanArgs),
+    Image(ImageArgs),
     /// Print a completion script for a shell
     ///
     /// For bash: `disklet completion bash > /etc/bash_completion.d/disklet`
@@ -88,7 +91,8 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     pub(crate) offline: bool,
 
-    /// Show secrets: keys, tokens, the content of Secret volumes
+    /// Show secrets that go into the guest: the content of Secret volumes,
+    /// passwords, keys. (A Ceph key goes to libvirt alone and never shows.)
     #[arg(long)]
     pub(crate) show_secrets: bool,
 

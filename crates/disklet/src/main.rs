@@ -1,6 +1,7 @@
 //! `disklet`: virtual-machine disks for Kubernetes, from the command line.
 
 mod args;
+mod image;
 mod plan;
 mod report;
 mod style;
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     let Args { command } = Args::parse();
     match command {
         Command::Plan(args) => plan::run(&args),
+        Command::Image(args) => image::run(&args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "disklet", &mut script);

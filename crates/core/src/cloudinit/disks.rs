@@ -33,7 +33,7 @@ fn entry(mount: &Mount) -> Data {
 
 /// Fields of fstab end at a blank, and of cloud-init's versions some escape
 /// them and some do not. The mount script takes care of such paths alone.
-fn fits_fstab(path: &GuestPath) -> bool {
+pub(crate) fn fits_fstab(path: &GuestPath) -> bool {
     !path
         .as_str()
         .contains(|c: char| c.is_whitespace() || c == '\\')

@@ -27,6 +27,7 @@ mod user_data;
 use crate::guest::{GuestDevice, GuestPath};
 use crate::text::{Content, Data, Text};
 
+pub(crate) use disks::fits_fstab;
 pub use image::{CloudInit, UserData};
 pub use lists::{ShapeProblem, shape_problems};
 pub use merge::merge;

@@ -5,7 +5,7 @@
 
 use crate::text::{Data, Secret, Text};
 
-const SECRET_KEYS: [&str; 9] = [
+const SECRET_KEYS: [&str; 19] = [
     "password",
     "passwd",
     "hashed_passwd",
@@ -15,6 +15,16 @@ const SECRET_KEYS: [&str; 9] = [
     "registration_key",
     "private_key",
     "validation_key",
+    "validation_cert",
+    "private-cert",
+    "private_cert",
+    "activation-key",
+    "activation_key",
+    "auth_key",
+    "api_key",
+    "client_secret",
+    "secret",
+    "secret_key",
 ];
 
 /// Makes every value that holds a password or a private key a secret one.
@@ -24,6 +34,8 @@ pub(super) fn conceal(entries: &mut [(String, Data)]) {
             (key, value) if SECRET_KEYS.contains(&key) => conceal_whole(value),
             ("chpasswd", value) => conceal_chpasswd(value),
             ("ssh_keys", Data::Map(keys)) => conceal_private_keys(keys),
+            // Its interfaces are files with private keys in them.
+            ("wireguard", value) => conceal_whole(value),
             (_, value) => conceal_within(value),
         }
     }

@@ -260,7 +260,7 @@ fn cpu_setting(cpu: &CpuSetting) -> Element {
         .children(topology)
         .children(cpu.features.iter().map(|feature| {
             element("feature")
-                .with_some("policy", feature.policy.as_ref())
+                .with("policy", &feature.policy)
                 .with("name", &feature.name)
         }))
 }

@@ -34,7 +34,9 @@ impl Facts {
                             pos: error.pos,
                             path: FieldPath::default(),
                         };
-                        diags.push(Diagnostic::error(&place, error.message));
+                        let mut problem = Diagnostic::error(&place, error.message);
+                        problem.help = error.help.map(str::to_owned);
+                        diags.push(problem);
                     }
                 }
             }
@@ -95,7 +97,8 @@ fn path_fact(view: &View<'_>, diags: &mut Diagnostics) -> Option<PathFact> {
                 diags.push(
                     Diagnostic::error(&view.place, "not something a path can be")
                         .found(format!("{word:?}"))
-                        .allowed("missing, directory, other, forbidden, {block: \"MAJOR:MINOR\", size: SIZE} or {file: SIZE}"),
+                        .allowed("missing, directory, other, forbidden, {block: \"MAJOR:MINOR\", size: SIZE} or {file: SIZE}")
+                        .did_you_mean(word, ["missing", "directory", "other", "forbidden"]),
                 );
                 None
             }

@@ -177,7 +177,7 @@ impl Questions {
                         VolumeMode::Filesystem => disk_image_in(path),
                     });
                 }
-                PvSource::Kubelet(_) => {}
+                PvSource::Kubelet(_) | PvSource::ForeignFlex(_) => {}
             }
         }
         questions

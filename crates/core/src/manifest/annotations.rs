@@ -11,7 +11,7 @@ use uuid::Uuid;
 pub(crate) use values::{MAX_DISK_BYTES, parse_data};
 
 use crate::cloudinit::ImageType;
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{DataKey, ObjectName};
 use crate::text::Data;
 use crate::units::ByteSize;
@@ -38,6 +38,8 @@ pub struct Annotations {
     pub meta_data: Vec<(String, Data)>,
     /// The user's cloud-config.
     pub user_data: Vec<(String, Data)>,
+    /// Where it stands.
+    pub user_data_place: Option<Place>,
     /// The inline cloud-config replaces that of the source, and inline SSH
     /// keys replace those of their source, instead of being merged.
     pub overwrite: bool,
@@ -49,6 +51,7 @@ pub struct Annotations {
     pub source_key: Option<Spanned<DataKey>>,
     /// How that script is encoded.
     pub source_encoding: TextEncoding,
+    encoding_place: Option<Place>,
     /// SSH public keys.
     pub ssh_keys: Vec<String>,
     /// A ConfigMap or Secret with SSH public keys.
@@ -208,22 +211,28 @@ impl Annotations {
     fn take(&mut self, key: &str, text: &Spanned<String>, diags: &mut Diagnostics) {
         match key {
             VCPUS => self.vcpus = vcpus(text, diags),
-            DISK_DRIVER => self.disk_driver = one_of(text, "disk driver", &DRIVERS, diags),
+            DISK_DRIVER => self.disk_driver = one_of(text, "a disk driver", &DRIVERS, diags),
             ROOT_SIZE => self.root_size = root_size(text, diags),
             IMAGE_TYPE => self.image_type = image_type(text, diags),
             META_DATA => self.meta_data = embedded_map(text, diags),
-            USER_DATA => self.user_data = embedded_map(text, diags),
+            USER_DATA => {
+                self.user_data = embedded_map(text, diags);
+                self.user_data_place = Some(text.place.clone());
+            }
             OVERWRITE => self.overwrite = flag(text, diags),
             SCRIPT => self.script = (!text.value.is_empty()).then(|| text.clone()),
             SOURCE => self.user_data_source = data_ref(text, diags),
             SOURCE_KEY => self.source_key = data_key(text, diags),
-            SOURCE_ENCODING => self.source_encoding = one_of(text, "encoding", &ENCODINGS, diags),
+            SOURCE_ENCODING => {
+                self.encoding_place = Some(text.place.clone());
+                self.source_encoding = one_of(text, "an encoding", &ENCODINGS, diags);
+            }
             SSH_KEYS => self.ssh_keys = lines(&text.value),
             SSH_KEY_SOURCE => self.ssh_key_source = keyed_data_ref(text, diags),
             FILES_SOURCE => self.files_source = data_ref(text, diags),
             SYSTEM_UUID => self.system_uuid = system_uuid(text, diags),
             FORCE_DHCP => self.force_dhcp = flag(text, diags),
-            CPU_MODEL => self.cpu_model = Some(one_of(text, "CPU model", &CPU_MODELS, diags)),
+            CPU_MODEL => self.cpu_model = Some(one_of(text, "a CPU model", &CPU_MODELS, diags)),
             CPU_SETTING => {
                 let setting = CpuSetting::read(text, diags);
                 self.cpu_setting = setting.map(|setting| text.clone().map(|_| setting));
@@ -269,6 +278,31 @@ impl Annotations {
                     "say with {SOURCE} which ConfigMap or Secret has it"
                 )),
             );
+        }
+        if let (Some(place), None) = (&self.encoding_place, &self.source_key) {
+            diags.push(
+                Diagnostic::error(place, "an encoding of no script").help(format!(
+                    "say with {SOURCE_KEY} which key of the source holds the script"
+                )),
+            );
+        }
+        let script = self.script.as_ref().map(|script| (SCRIPT, &script.place));
+        let keyed = self.source_key.as_ref().map(|key| (SOURCE_KEY, &key.place));
+        if let Some((by, _)) = script.or(keyed) {
+            let unread_source = self
+                .user_data_source
+                .as_ref()
+                .filter(|_| self.source_key.is_none());
+            let lost = [
+                self.user_data_place.as_ref(),
+                unread_source.map(|source| &source.place),
+            ];
+            for place in lost.into_iter().flatten() {
+                diags.push(
+                    Diagnostic::notice(place, format!("has no effect beside {by}"))
+                        .help("a script is the whole user-data; remove one of the two"),
+                );
+            }
         }
         if let (Some(script), Some(key)) = (&self.script, &self.source_key) {
             diags.push(

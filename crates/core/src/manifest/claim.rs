@@ -3,7 +3,7 @@
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName};
 use crate::units::{ByteSize, parse_quantity};
-use crate::yaml::{Fields, Spanned, View};
+use crate::yaml::{Fields, Spanned, Value, View};
 
 use super::Meta;
 use super::meta::{parse_name, required_name, texts};
@@ -64,6 +64,8 @@ pub struct PersistentVolume {
     pub phase: Option<String>,
     /// Where its bytes are.
     pub source: Spanned<PvSource>,
+    /// It can only be read: its source says so, or its only access mode.
+    pub read_only: bool,
 }
 
 /// A claim as a volume names it.
@@ -73,6 +75,8 @@ pub struct ClaimRef {
     pub namespace: String,
     /// The claim's name.
     pub name: String,
+    /// The claim's UID, once the volume was bound to it.
+    pub uid: Option<String>,
 }
 
 /// The storage behind a PersistentVolume.
@@ -80,6 +84,8 @@ pub struct ClaimRef {
 pub enum PvSource {
     /// Our FlexVolume driver.
     Flex(FlexVolume),
+    /// Another FlexVolume driver, by its name. No VM can use it.
+    ForeignFlex(String),
     /// A path of a node, by the local volume plugin.
     Local(String),
     /// A path of a node, by the hostPath plugin.
@@ -94,7 +100,7 @@ impl PvSource {
     #[must_use]
     pub fn plugin(&self) -> String {
         let name = match self {
-            Self::Flex(_) => "flexVolume",
+            Self::Flex(_) | Self::ForeignFlex(_) => "flexVolume",
             Self::Local(_) => "local-volume",
             Self::HostPath(_) => "host-path",
             Self::Kubelet(field) => match field.as_str() {
@@ -119,6 +125,7 @@ impl PersistentVolume {
         let mut meta = object.required("metadata", diags)?.fields(diags)?;
         let name = required_name(&mut meta, "name", ObjectName::parse, diags);
         let labels = texts(meta.entries("labels", diags), diags);
+        let old_class = old_class(view);
         let phase = phase(&mut object, diags);
         let mut spec = object.required("spec", diags)?.fields(diags)?;
         let capacity = spec
@@ -127,17 +134,20 @@ impl PersistentVolume {
             .and_then(|mut capacity| storage_size(&mut capacity, diags));
         let access_modes = access_modes(&mut spec, diags);
         let mode = VolumeMode::read(&mut spec, diags);
-        let class = spec
-            .text("storageClassName", diags)
-            .unwrap_or_default()
-            .to_owned();
+        let class = spec.text("storageClassName", diags).or(old_class);
+        let class = class.unwrap_or_default().to_owned();
         let claim = spec.fields("claimRef", diags).map(|mut claim| ClaimRef {
             namespace: claim
                 .text("namespace", diags)
                 .unwrap_or("default")
                 .to_owned(),
             name: claim.text("name", diags).unwrap_or_default().to_owned(),
+            uid: claim.text("uid", diags).map(str::to_owned),
         });
+        let source = read_source(&spec, diags)?;
+        refuse_block_of_files(&source, mode, diags);
+        let read_only = source.read_only
+            || (!access_modes.is_empty() && access_modes.iter().all(|mode| mode == "ReadOnlyMany"));
         Some(Self {
             place: view.place.clone(),
             labels,
@@ -146,7 +156,8 @@ impl PersistentVolume {
             class,
             claim,
             phase,
-            source: read_source(&spec, diags)?,
+            source: source.source,
+            read_only,
             name: name?.value,
             capacity: capacity?,
         })
@@ -193,7 +204,33 @@ const PV_SOURCES: [&str; 23] = [
     "gitRepo",
 ];
 
-fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<Spanned<PvSource>> {
+/// A source as it was read.
+struct ReadSource {
+    source: Spanned<PvSource>,
+    read_only: bool,
+}
+
+/// Plugins that only know files.
+const FILES_ONLY: [&str; 5] = ["azureFile", "cephfs", "glusterfs", "nfs", "quobyte"];
+
+fn refuse_block_of_files(read: &ReadSource, mode: VolumeMode, diags: &mut Diagnostics) {
+    let files_only = match &read.source.value {
+        PvSource::Kubelet(kind) => FILES_ONLY.contains(&kind.as_str()),
+        PvSource::Flex(_) | PvSource::ForeignFlex(_) => true,
+        PvSource::Local(_) | PvSource::HostPath(_) => false,
+    };
+    if files_only && mode == VolumeMode::Block {
+        diags.push(
+            Diagnostic::error(
+                &read.source.place,
+                "a volume of this kind cannot be a block device",
+            )
+            .help("remove volumeMode: Block"),
+        );
+    }
+}
+
+fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<ReadSource> {
     let unread = spec.unread();
     let (sources, others): (Vec<_>, Vec<_>) =
         unread.iter().partition(|(key, _)| PV_SOURCES.contains(key));
@@ -225,13 +262,29 @@ fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<Spanned<PvS
         check_host_path(&text, diags).then_some(text.value)
     };
     let value = match kind {
-        "flexVolume" => FlexVolume::read(&view, Author::Administrator, diags).map(PvSource::Flex),
+        "flexVolume" => match foreign_driver(&view) {
+            Some(driver) => Some(PvSource::ForeignFlex(driver)),
+            None => FlexVolume::read(&view, Author::Administrator, diags).map(PvSource::Flex),
+        },
         "local" => path(diags).map(PvSource::Local),
         "hostPath" => path(diags).map(PvSource::HostPath),
         other => Some(PvSource::Kubelet(other.to_owned())),
     }?;
+    let read_only = view
+        .node
+        .get("readOnly")
+        .is_some_and(|node| node.value == Value::Bool(true));
     let place = view.place;
-    Some(Spanned { value, place })
+    Some(ReadSource {
+        source: Spanned { value, place },
+        read_only,
+    })
+}
+
+/// A volume of somebody else's driver is no concern of ours until a VM wants it.
+fn foreign_driver(view: &View<'_>) -> Option<String> {
+    let driver = view.node.get("driver")?.as_str()?;
+    (!disklet_flexvolume::is_ours(driver)).then(|| driver.to_owned())
 }
 
 fn check_host_path(path: &Spanned<String>, diags: &mut Diagnostics) -> bool {
@@ -280,10 +333,7 @@ impl Claim {
     ) -> Option<Self> {
         let mut object = view.fields(diags)?;
         let meta = Meta::read(view, &mut object, namespace, diags)?;
-        let old_class = view
-            .node
-            .get("metadata")
-            .and_then(|meta| meta.get("annotations")?.get(CLASS_ANNOTATION)?.as_str());
+        let old_class = old_class(view);
         let phase = phase(&mut object, diags);
         let mut spec = object.required("spec", diags)?.fields(diags)?;
         let request = spec
@@ -308,6 +358,12 @@ impl Claim {
             request: request?,
         })
     }
+}
+
+/// The class as it was written before it became a field.
+fn old_class<'n>(view: &View<'n>) -> Option<&'n str> {
+    let annotations = view.node.get("metadata")?.get("annotations")?;
+    annotations.get(CLASS_ANNOTATION)?.as_str()
 }
 
 fn phase(object: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<String> {

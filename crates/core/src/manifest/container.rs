@@ -9,7 +9,7 @@ use crate::units::{ByteSize, parse_quantity};
 use crate::yaml::{Fields, Spanned, Value, View};
 
 use super::annotations::ObjectKind;
-use super::files::FieldRef;
+use super::files::{FieldRef, relative_path};
 use super::meta::required_name;
 
 /// What a VM pod's container says.
@@ -184,7 +184,7 @@ impl VolumeMount {
         let sub_path = fields
             .spanned_text("subPath", diags)
             .filter(|path| !path.value.is_empty())
-            .filter(|path| check_sub_path(path, diags));
+            .and_then(|path| check_sub_path(path, diags));
         if let Some(view) = fields.get("subPathExpr") {
             diags.push(
                 Diagnostic::error(&view.place, "subPathExpr is not supported").help("use subPath"),
@@ -200,21 +200,17 @@ impl VolumeMount {
     }
 }
 
-fn check_sub_path(path: &Spanned<String>, diags: &mut Diagnostics) -> bool {
-    let problem = if path.value.starts_with('/') {
-        Some("is not a relative path".to_owned())
-    } else {
-        GuestPath::parse(&format!("/{}", path.value))
-            .err()
-            .map(|error| error.to_string())
-    };
-    if let Some(problem) = &problem {
-        diags.push(
-            Diagnostic::error(&path.place, format!("the path within the volume {problem}"))
-                .found(format!("{:?}", path.value)),
-        );
+fn check_sub_path(path: Spanned<String>, diags: &mut Diagnostics) -> Option<Spanned<String>> {
+    match relative_path(&path.value) {
+        Ok(clean) => Some(path.map(|_| clean)),
+        Err(problem) => {
+            diags.push(
+                Diagnostic::error(&path.place, format!("the path within the volume {problem}"))
+                    .found(format!("{:?}", path.value)),
+            );
+            None
+        }
     }
-    problem.is_none()
 }
 
 impl VolumeDevice {
@@ -262,10 +258,7 @@ impl EnvVar {
                 }
                 read_env_source(&from, diags)?
             }
-            None => {
-                let value = fields.text("value", diags).unwrap_or_default().to_owned();
-                EnvSource::Value(value)
-            }
+            None => EnvSource::Value(plain_value(&mut fields, diags)),
         };
         Some(Self {
             name: name?.value,
@@ -274,6 +267,24 @@ impl EnvVar {
                 place: view.place.clone(),
             },
         })
+    }
+}
+
+/// What is wrong with a value is told without it: it may be a password.
+fn plain_value(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> String {
+    let Some(view) = fields.get("value") else {
+        return String::new();
+    };
+    match &view.node.value {
+        Value::Str(text) => text.to_string(),
+        _ => {
+            diags.push(
+                Diagnostic::error(&view.place, "must be a text")
+                    .found(view.node.kind())
+                    .help("write it in quotes"),
+            );
+            String::new()
+        }
     }
 }
 

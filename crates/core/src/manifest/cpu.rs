@@ -29,8 +29,8 @@ pub struct CpuSetting {
 pub struct CpuFeature {
     /// Such as `vmx`.
     pub name: String,
-    /// Such as `require`.
-    pub policy: Option<String>,
+    /// Such as `require`, the default.
+    pub policy: String,
 }
 
 const MODES: [&str; 4] = ["custom", "host-model", "host-passthrough", "maximum"];
@@ -96,16 +96,43 @@ fn read_cpu(view: &View<'_>, diags: &mut Diagnostics) -> Option<CpuSetting> {
         };
         let policy = word(&mut feature, "Policy", &POLICIES, diags);
         match plain(&mut feature, "Name", diags) {
-            Some(name) => cpu.features.push(CpuFeature { name, policy }),
+            Some(name) => cpu.features.push(CpuFeature {
+                name,
+                policy: policy.unwrap_or_else(|| "require".to_owned()),
+            }),
             None => diags.push(Diagnostic::error(&item.place, "a feature needs a Name")),
         }
         feature.no_others(&["Name", "Policy"], diags);
     }
+    check_against_model(&cpu, view, diags);
     let known = [
         "Mode", "Match", "Check", "Model", "Vendor", "Topology", "Features",
     ];
     fields.no_others(&known, diags);
     Some(cpu)
+}
+
+/// What libvirt refuses: a vendor without a model, features of an unnamed
+/// custom CPU, and a feature that stands twice.
+fn check_against_model(cpu: &CpuSetting, view: &View<'_>, diags: &mut Diagnostics) {
+    if cpu.vendor.is_some() && cpu.model.is_none() {
+        diags.push(Diagnostic::error(&view.place, "a Vendor needs a Model"));
+    }
+    let unnamed = matches!(cpu.mode.as_deref(), None | Some("custom")) && cpu.model.is_none();
+    if unnamed && !cpu.features.is_empty() {
+        diags.push(
+            Diagnostic::error(&view.place, "Features need a Model")
+                .help("name a Model, or set Mode to host-model, host-passthrough or maximum"),
+        );
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for feature in &cpu.features {
+        if !seen.insert(&feature.name) {
+            diags.push(
+                Diagnostic::error(&view.place, "a feature stands twice").found(&feature.name),
+            );
+        }
+    }
 }
 
 fn topology(view: &View<'_>, diags: &mut Diagnostics) -> Option<[u32; 3]> {

@@ -266,25 +266,32 @@ fn downward_files(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<Downw
         .collect()
 }
 
+/// A relative path that stays inside, without `.` and empty components.
+pub(super) fn relative_path(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.starts_with('/') {
+        return Err("is not a relative path".to_owned());
+    }
+    let clean = GuestPath::parse(&format!("/{text}")).map_err(|error| error.to_string())?;
+    match clean.as_str().trim_start_matches('/') {
+        "" => Err("names nothing".to_owned()),
+        clean => Ok(clean.to_owned()),
+    }
+}
+
 /// A path within a volume: relative, and it stays inside.
 fn file_path(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<String> {
     let path = fields.required_text("path", diags)?;
-    let problem = if path.value.is_empty() || path.value.starts_with('/') {
-        Some("is not a relative path".to_owned())
-    } else {
-        GuestPath::parse(&format!("/{}", path.value))
-            .err()
-            .map(|error| error.to_string())
-    };
-    if let Some(problem) = problem {
-        diags.push(
-            Diagnostic::error(&path.place, format!("the path of a file {problem}"))
-                .found(format!("{:?}", path.value))
-                .allowed("a path within the volume, such as etc/app.conf"),
-        );
-        return None;
+    match relative_path(&path.value) {
+        Ok(clean) => Some(clean),
+        Err(problem) => {
+            diags.push(
+                Diagnostic::error(&path.place, format!("the path of a file {problem}"))
+                    .found(format!("{:?}", path.value))
+                    .allowed("a path within the volume, such as etc/app.conf"),
+            );
+            None
+        }
     }
-    Some(path.value)
 }
 
 fn mode(fields: &mut Fields<'_>, key: &str, diags: &mut Diagnostics) -> Option<u32> {

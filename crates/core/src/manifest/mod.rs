@@ -53,7 +53,7 @@ pub struct Objects {
     /// Secrets.
     pub secrets: BTreeMap<Key, DataObject>,
     pod_places: BTreeMap<Key, Place>,
-    refused: BTreeSet<(String, String)>,
+    refused: BTreeSet<(String, String, String)>,
 }
 
 /// One text of the input.
@@ -91,28 +91,29 @@ impl Objects {
 
     /// Whether an object of this kind and name was refused: who refers to it
     /// is not told that it is missing.
-    pub(crate) fn was_refused(&self, kind: &str, name: &ObjectName) -> bool {
-        self.refused.contains(&(kind.to_owned(), name.to_string()))
+    pub(crate) fn was_refused(&self, kind: &str, (namespace, name): &Key) -> bool {
+        let entry = (kind.to_owned(), namespace.to_string(), name.to_string());
+        self.refused.contains(&entry)
     }
 
     /// Whether any PersistentVolume was refused: a claim may be meant for it.
     pub(crate) fn refused_a_volume(&self) -> bool {
         self.refused
             .iter()
-            .any(|(kind, _)| kind == "PersistentVolume")
+            .any(|(kind, _, _)| kind == "PersistentVolume")
     }
 
     fn read_object(&mut self, view: &View<'_>, namespace: &Namespace, diags: &mut Diagnostics) {
         let errors_before = diags.errors();
         self.read_by_kind(view, namespace, diags);
         if diags.errors() > errors_before {
-            let name = view
-                .node
-                .get("metadata")
-                .and_then(|meta| meta.get("name")?.as_str());
+            let meta = view.node.get("metadata");
+            let text = |key: &str| meta.and_then(|meta| meta.get(key)?.as_str());
             let kind = view.node.get("kind").and_then(|kind| kind.as_str());
-            if let (Some(kind), Some(name)) = (kind, name) {
-                self.refused.insert((kind.to_owned(), name.to_owned()));
+            if let (Some(kind), Some(name)) = (kind, text("name")) {
+                let namespace = text("namespace").unwrap_or(namespace.as_str());
+                let entry = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+                self.refused.insert(entry);
             }
         }
     }
@@ -125,7 +126,12 @@ impl Objects {
             return;
         };
         match kind.value.as_str() {
-            "List" | "PodList" => {
+            "List"
+            | "PodList"
+            | "ConfigMapList"
+            | "SecretList"
+            | "PersistentVolumeList"
+            | "PersistentVolumeClaimList" => {
                 for item in fields.items("items", diags) {
                     self.read_object(&item, namespace, diags);
                 }
@@ -213,7 +219,27 @@ impl Objects {
     }
 }
 
+/// The kinds that play a part.
+const KINDS: [&str; 5] = [
+    "Pod",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "ConfigMap",
+    "Secret",
+];
+
 fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) {
+    if KINDS
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(&kind.value))
+    {
+        diags.push(
+            Diagnostic::error(&kind.place, "unknown kind")
+                .found(format!("{:?}", kind.value))
+                .did_you_mean(&kind.value, KINDS),
+        );
+        return;
+    }
     let template = view.node.get("spec").and_then(|spec| spec.get("template"));
     let mut notice = Diagnostic::notice(
         &kind.place,
@@ -225,6 +251,13 @@ fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) {
             kind.value
         );
         notice.help = Some("give the pod itself, such as from kubectl get pod -o yaml".to_owned());
+    }
+    if kind.value == "NodeFacts" {
+        notice.message = "skipped: facts of a node are given with --facts".to_owned();
+    }
+    if kind.value == "VM" {
+        notice.message =
+            "skipped: VM objects are not planned by this version, VM pods are".to_owned();
     }
     diags.push(notice);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::{HostName, Namespace};
-use crate::yaml::{Node, View};
+use crate::yaml::{Node, Value, View};
 
 use super::Meta;
 use super::annotations::Annotations;
@@ -72,7 +72,9 @@ impl VmPod {
         let mut spec = object.required("spec", diags)?.fields(diags)?;
         let container = read_container(&spec.required("containers", diags)?, diags);
         for key in ["initContainers", "ephemeralContainers"] {
-            if let Some(view) = spec.get(key) {
+            if let Some(view) = spec.get(key)
+                && !view.items(diags).is_empty()
+            {
                 diags.push(Diagnostic::error(
                     &view.place,
                     format!("a VM pod has one container and no {key}"),
@@ -126,11 +128,14 @@ fn read_container(containers: &View<'_>, diags: &mut Diagnostics) -> Option<Cont
     match all.as_slice() {
         [only] => Container::read(only, diags),
         several => {
-            diags.push(
+            let problem =
                 Diagnostic::error(&containers.place, "a VM pod has one container: the VM")
-                    .found(format!("{} containers", several.len()))
-                    .help("put the others into a pod of their own"),
-            );
+                    .found(format!("{} containers", several.len()));
+            if several.len() > 1 {
+                diags.push(problem.help("put the others into a pod of their own"));
+            } else if matches!(containers.node.value, Value::Seq(_)) {
+                diags.push(problem);
+            }
             None
         }
     }

@@ -2,7 +2,7 @@
 
 use disklet_flexvolume::{self as flexvolume, Options};
 
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName, VolumeName};
 use crate::yaml::{Fields, Spanned, Value, View};
 
@@ -149,6 +149,8 @@ pub struct FlexVolume {
     /// A Secret with the Ceph key, so that the key need not stand in the
     /// manifest.
     pub secret: Option<SecretRef>,
+    place: Place,
+    option_places: Vec<(String, Place)>,
 }
 
 /// A Secret that a flexvolume names.
@@ -195,6 +197,15 @@ impl SecretRef {
 }
 
 impl FlexVolume {
+    /// Where an option stands, or the volume if it is left out.
+    #[must_use]
+    pub fn place_of(&self, option: &str) -> &Place {
+        self.option_places
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(option))
+            .map_or(&self.place, |(_, place)| place)
+    }
+
     pub(super) fn read(view: &View<'_>, author: Author, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let driver = fields.required_text("driver", diags)?;
@@ -216,8 +227,44 @@ impl FlexVolume {
             .and_then(|secret| SecretRef::read(&secret, author, diags));
         let options = match fields.get("options") {
             Some(options) => read_options(&options, diags)?,
-            None => read_entries(&fields, &[], diags)?,
+            None => {
+                for (key, view) in fields
+                    .unread()
+                    .into_iter()
+                    .filter(|(key, _)| *key != "fsType")
+                {
+                    diags.push(
+                        Diagnostic::error(&view.place, format!("unknown field {key:?}"))
+                            .allowed("driver, options, readOnly, secretRef, fsType")
+                            .did_you_mean(key, ["driver", "options", "readOnly", "secretRef"]),
+                    );
+                }
+                if fields.unread().iter().any(|(key, _)| *key != "fsType") {
+                    return None;
+                }
+                read_entries(&fields, &[], diags)?
+            }
         };
+        if let (Some(secret), Options::Ceph(ceph)) = (&secret, &options)
+            && ceph.secret.is_some()
+        {
+            diags.push(
+                Diagnostic::error(&secret.name.place, "the key stands in the options as well")
+                    .help("keep secretRef and remove the option secret"),
+            );
+        }
+        let filesystem = fields
+            .spanned_text("fsType", diags)
+            .filter(|name| !name.value.is_empty());
+        if let (Some(name), Options::Qcow2(_)) = (filesystem, &options)
+            && name.value != "ext4"
+        {
+            diags.push(
+                Diagnostic::error(&name.place, "a qcow2 volume is formatted with ext4")
+                    .found(format!("{:?}", name.value))
+                    .allowed("ext4"),
+            );
+        }
         if let Some(secret) = &secret
             && !matches!(options, Options::Ceph(_))
         {
@@ -226,10 +273,14 @@ impl FlexVolume {
                     .help("remove secretRef"),
             );
         }
+        let entries = fields.entries("options", &mut Diagnostics::default());
+        let placed = |(key, view): (&str, View<'_>)| (key.to_owned(), view.place);
         Some(Self {
             options,
             read_only,
             secret,
+            place: view.place.clone(),
+            option_places: entries.into_iter().map(placed).collect(),
         })
     }
 }

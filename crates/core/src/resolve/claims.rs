@@ -24,9 +24,9 @@ pub(super) enum NotBound {
     /// The volume it names belongs to another claim.
     VolumeTaken(ObjectName),
     /// The volume it names does not fit it.
-    VolumeUnfit(ObjectName, &'static str),
+    VolumeUnfit(ObjectName, String),
     /// No volume of the input fits it; for each, why.
-    NoMatch(Vec<(ObjectName, &'static str)>),
+    NoMatch(Vec<(ObjectName, String)>),
 }
 
 impl Bindings {
@@ -38,7 +38,7 @@ impl Bindings {
         let mut taken: BTreeSet<ObjectName> = BTreeSet::new();
         let mut open = Vec::new();
         for (key, claim) in &objects.claims {
-            match already_bound(key, claim, objects) {
+            match already_bound(claim, objects) {
                 Some(Ok(volume)) if taken.contains(&volume) => {
                     bindings.insert(key.clone(), Err(NotBound::VolumeTaken(volume)));
                 }
@@ -50,7 +50,7 @@ impl Bindings {
             }
         }
         for (key, claim) in open {
-            let outcome = smallest_fitting(key, claim, objects, &taken);
+            let outcome = smallest_fitting(claim, objects, &taken);
             taken.extend(outcome.iter().cloned());
             bindings.insert(key.clone(), outcome);
         }
@@ -63,11 +63,7 @@ impl Bindings {
     }
 }
 
-fn already_bound(
-    key: &Key,
-    claim: &Claim,
-    objects: &Objects,
-) -> Option<Result<ObjectName, NotBound>> {
+fn already_bound(claim: &Claim, objects: &Objects) -> Option<Result<ObjectName, NotBound>> {
     if let Some(phase) = claim.phase.as_deref().filter(|phase| *phase != "Bound") {
         return Some(Err(NotBound::Phase(phase.to_owned())));
     }
@@ -76,7 +72,7 @@ fn already_bound(
         let Some(volume) = objects.volumes.get(name) else {
             return Some(Err(NotBound::VolumeMissing(name.clone())));
         };
-        if kept_for_another(volume, key) {
+        if kept_for_another(volume, claim) {
             return Some(Err(NotBound::VolumeTaken(name.clone())));
         }
         if claim.phase.is_none()
@@ -89,7 +85,7 @@ fn already_bound(
     let keeper = objects
         .volumes
         .values()
-        .find(|volume| kept_for(volume, key))?;
+        .find(|volume| kept_for(volume, claim))?;
     Some(match misfit_of_named(keeper, claim) {
         Some(why) => Err(NotBound::VolumeUnfit(keeper.name.clone(), why)),
         None => Ok(keeper.name.clone()),
@@ -100,7 +96,6 @@ fn already_bound(
 const MOST_REASONS: usize = 5;
 
 fn smallest_fitting(
-    key: &Key,
     claim: &Claim,
     objects: &Objects,
     taken: &BTreeSet<ObjectName>,
@@ -108,8 +103,8 @@ fn smallest_fitting(
     let mut reasons = Vec::new();
     let mut best: Option<&PersistentVolume> = None;
     for volume in objects.volumes.values() {
-        let why = if taken.contains(&volume.name) || kept_for_another(volume, key) {
-            Some("belongs to another claim")
+        let why = if taken.contains(&volume.name) || kept_for_another(volume, claim) {
+            Some("belongs to another claim".to_owned())
         } else {
             misfit(volume, claim)
         };
@@ -128,45 +123,61 @@ fn smallest_fitting(
     }
 }
 
-fn kept_for(volume: &PersistentVolume, (namespace, name): &Key) -> bool {
-    volume
-        .claim
-        .as_ref()
-        .is_some_and(|claim| claim.namespace == namespace.as_str() && claim.name == name.as_str())
+fn kept_for(volume: &PersistentVolume, claim: &Claim) -> bool {
+    let (namespace, name) = (&claim.meta.namespace, &claim.meta.name);
+    let uid = claim.meta.uid.as_deref();
+    volume.claim.as_ref().is_some_and(|kept| {
+        // A new claim of an old one's name is another claim.
+        let same = kept
+            .uid
+            .as_deref()
+            .zip(uid)
+            .is_none_or(|(kept, uid)| kept == uid);
+        same && kept.namespace == namespace.as_str() && kept.name == name.as_str()
+    })
 }
 
-fn kept_for_another(volume: &PersistentVolume, key: &Key) -> bool {
-    volume.claim.is_some() && !kept_for(volume, key)
+fn kept_for_another(volume: &PersistentVolume, claim: &Claim) -> bool {
+    volume.claim.is_some() && !kept_for(volume, claim)
 }
 
 /// What even a volume that was named must fulfil.
-fn misfit_of_named(volume: &PersistentVolume, claim: &Claim) -> Option<&'static str> {
+fn misfit_of_named(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
+    if let Some(phase @ ("Released" | "Failed" | "Pending")) = volume.phase.as_deref() {
+        return Some(format!("is {phase}"));
+    }
     if volume.mode != claim.mode {
-        return Some(mode_misfit(volume.mode));
+        return Some(mode_misfit(volume.mode).to_owned());
     }
     if volume.capacity < claim.request {
-        return Some("is too small");
+        return Some(format!(
+            "has {}, the claim asks for {}",
+            volume.capacity, claim.request
+        ));
     }
     if volume.class != claim.class {
-        return Some("is of another storage class");
+        return Some(format!(
+            "is of storage class {:?}, the claim of {:?}",
+            volume.class, claim.class
+        ));
     }
-    let has = |mode: &String| volume.access_modes.contains(mode);
-    if !claim.access_modes.iter().all(has) {
-        return Some("lacks an access mode that the claim asks for");
-    }
-    None
+    let lacking = claim
+        .access_modes
+        .iter()
+        .find(|mode| !volume.access_modes.contains(mode))?;
+    Some(format!("lacks the access mode {lacking}"))
 }
 
-fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<&'static str> {
+fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
     if volume
         .phase
         .as_deref()
         .is_some_and(|phase| phase != "Available")
     {
-        return Some("is not available");
+        return Some("is not available".to_owned());
     }
     if !claim.selector.selects(&volume.labels) {
-        return Some("is not selected by the claim's labels");
+        return Some("is not selected by the claim's labels".to_owned());
     }
     misfit_of_named(volume, claim)
 }

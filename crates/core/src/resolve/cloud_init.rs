@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::Resolver;
-use crate::cloudinit::{CloudInitSpec, DeviceLink, Mount, NetworkSpec};
+use crate::cloudinit::{CloudInitSpec, DeviceLink, Mount, NetworkSpec, fits_fstab};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::manifest::VmPod;
 use crate::plan::PlannedDisk;
@@ -35,8 +35,31 @@ impl Resolver<'_> {
                 mac: mac.to_owned(),
             }),
         };
+        refuse_hidden_files(pod, &spec, diags);
         tell_what_a_script_leaves_out(pod, &spec, diags);
         spec
+    }
+}
+
+/// A disk whose path has a blank in it cannot stand in fstab and is mounted
+/// late: files below it would be written before, and hidden.
+fn refuse_hidden_files(pod: &VmPod, spec: &CloudInitSpec, diags: &mut Diagnostics) {
+    let late = spec.mounts.iter().filter(|mount| !fits_fstab(&mount.path));
+    for mount in late {
+        if let Some(file) = spec
+            .files
+            .iter()
+            .find(|file| file.path.is_below(&mount.path))
+        {
+            diags.push(
+                Diagnostic::error(
+                    &pod.meta.place,
+                    "a file would be hidden by the disk mounted above it",
+                )
+                .found(format!("{} below {}", file.path, mount.path))
+                .help("mount the disk at a path without blanks and backslashes"),
+            );
+        }
     }
 }
 

@@ -46,10 +46,7 @@ impl Resolver<'_> {
             Fact::Unknown => self.unseen_device(path, place, diags),
             Fact::Known(PathFact::Block { number, size }) => {
                 if !self.allowed_devices.contains(&number) {
-                    diags.push(
-                        self.not_whitelisted(place)
-                            .found(format!("{path}, which is block device {number}")),
-                    );
+                    diags.push(self.not_whitelisted(place).found(path));
                     return None;
                 }
                 Some(Allowed {
@@ -59,7 +56,7 @@ impl Resolver<'_> {
             }
             Fact::Known(other) => {
                 let told = match other {
-                    PathFact::Missing => "the device does not exist on this machine".to_owned(),
+                    PathFact::Missing => "the device does not exist on the node".to_owned(),
                     PathFact::Forbidden => {
                         "the device may not be looked at by this user".to_owned()
                     }
@@ -69,7 +66,7 @@ impl Resolver<'_> {
                     Diagnostic::error(place, told)
                         .found(path)
                         .allowed("a block device")
-                        .help("to plan for another node use --facts FILE, or --offline"),
+                        .help("to plan for another node use --facts FILE; without looking at any, --offline"),
                 );
                 None
             }

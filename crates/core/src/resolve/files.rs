@@ -1,13 +1,15 @@
 //! Files for the guest: from Secret, ConfigMap, projected and downward API
 //! volumes, from `VirtletFilesFromDataSource`, and the service account's token.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::Resolver;
 use super::user_data::missing_key;
 use crate::cloudinit::GuestFile;
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::guest::GuestPath;
 use crate::manifest::{
     DataObject, DataRef, DataSource, FieldRef, FileSource, ObjectKind, SourceFiles, VmPod,
@@ -60,7 +62,9 @@ impl Resolver<'_> {
         }
         files.extend(self.account_token(pod));
         files.extend(self.injected_files(pod, diags));
-        last_of_each_path(files)
+        let files = last_of_each_path(files);
+        refuse_files_as_directories(&files, &pod.meta.place, diags);
+        files
     }
 
     fn volume_files(
@@ -203,6 +207,8 @@ fn all_keys(object: &DataObject, mode: u32) -> Vec<VolumeFile> {
 /// The files that a mount shows, at their paths in the guest.
 fn mounted(mount: &VolumeMount, files: Vec<VolumeFile>, diags: &mut Diagnostics) -> Vec<GuestFile> {
     let mut shown = Vec::new();
+    // An optional object that is missing has nothing to show.
+    let nothing = files.is_empty();
     let sub_path = mount
         .sub_path
         .as_ref()
@@ -236,6 +242,7 @@ fn mounted(mount: &VolumeMount, files: Vec<VolumeFile>, diags: &mut Diagnostics)
     }
     if let Some(sub) = &mount.sub_path
         && shown.is_empty()
+        && !nothing
     {
         diags.push(
             Diagnostic::error(&sub.place, "the volume has nothing under this path")
@@ -243,6 +250,20 @@ fn mounted(mount: &VolumeMount, files: Vec<VolumeFile>, diags: &mut Diagnostics)
         );
     }
     shown
+}
+
+/// A path cannot be a file and the directory of another.
+fn refuse_files_as_directories(files: &[GuestFile], place: &Place, diags: &mut Diagnostics) {
+    let paths: BTreeSet<_> = files.iter().map(|file| &file.path).collect();
+    for path in &paths {
+        if let Some(file) = paths.iter().find(|other| path.is_below(other)) {
+            diags.push(
+                Diagnostic::error(place, "a path cannot be a file and a directory at once")
+                    .found(format!("{file} and {path}")),
+            );
+            return;
+        }
+    }
 }
 
 /// Later sources win, as they do in a projected volume; each path is written

@@ -19,12 +19,12 @@ use uuid::Uuid;
 pub use devices::is_device_path;
 
 use crate::config::{Config, HypervisorChoice};
-use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::diag::{Diagnostic, Diagnostics, Place, nearest};
 use crate::domain::Cpu;
 use crate::facts::{DeviceNumber, Facts};
-use crate::manifest::{DataObject, DataRef, ObjectKind, Objects, VmPod};
+use crate::manifest::{DataObject, DataRef, Key, ObjectKind, Objects, VmPod};
 use crate::names::{Namespace, ObjectName};
-use crate::plan::{Draft, Plan, PlannedDisk};
+use crate::plan::{Draft, Plan, PlannedDisk, Source};
 use claims::Bindings;
 
 /// Our namespace for name-based UUIDs.
@@ -45,11 +45,46 @@ pub fn resolve(
         allowed_devices: facts.allowed_devices(config),
     };
     refuse_uuid_twice(&objects.vm_pods, diags);
-    objects
+    let plans: Vec<_> = objects
         .vm_pods
         .iter()
-        .filter_map(|pod| resolver.plan(pod, diags))
-        .collect()
+        .filter_map(|pod| Some((pod, resolver.plan(pod, diags)?)))
+        .collect();
+    refuse_two_writers(&plans, diags);
+    plans.into_iter().map(|(_, plan)| plan).collect()
+}
+
+/// Storage that all nodes see, and that one VM alone may write. (Devices of a
+/// node are its own: two VMs may be on two nodes.)
+fn refuse_two_writers(plans: &[(&VmPod, Plan)], diags: &mut Diagnostics) {
+    let mut users: BTreeMap<String, (&VmPod, &PlannedDisk)> = BTreeMap::new();
+    for (pod, disk) in plans
+        .iter()
+        .flat_map(|(pod, plan)| plan.disks.iter().map(move |disk| (*pod, disk)))
+    {
+        let storage = match (&disk.claim, &disk.source) {
+            (Some(claim), _) => {
+                format!("claim {} of namespace {}", claim.claim, pod.meta.namespace)
+            }
+            (None, Source::Rbd { .. }) => disk.storage().unwrap_or_default(),
+            _ => continue,
+        };
+        let Some((other, first)) = users.get(&storage) else {
+            users.insert(storage, (pod, disk));
+            continue;
+        };
+        let written = !disk.read_only || !first.read_only;
+        if written && other.meta.key() != pod.meta.key() {
+            diags.push(
+                Diagnostic::error(
+                    &pod.meta.place,
+                    format!("two VMs would use {storage}, and one of them writes"),
+                )
+                .found(format!("pods {} and {}", other.meta.name, pod.meta.name))
+                .help("give each its own storage, or make the volumes read-only"),
+            );
+        }
+    }
 }
 
 /// Two VMs of one UUID would be one domain with one set of volumes.
@@ -124,8 +159,9 @@ impl Resolver<'_> {
         diags: &mut Diagnostics,
     ) -> Option<&DataObject> {
         let found = self.find_data(namespace, wanted.kind, &wanted.name);
+        let key = (namespace.clone(), wanted.name.clone());
         let kind = wanted.kind.name();
-        if found.is_none() && !self.objects.was_refused(kind, &wanted.name) {
+        if found.is_none() && !self.objects.was_refused(kind, &key) {
             diags.push(
                 Diagnostic::error(
                     place,
@@ -134,9 +170,12 @@ impl Resolver<'_> {
                         wanted.name
                     ),
                 )
-                .help(format!(
-                    "give the {kind} with -f as well, or correct its name"
-                )),
+                .help(match wanted.kind {
+                    ObjectKind::ConfigMap => {
+                        missing_help(kind, &key, self.objects.config_maps.keys())
+                    }
+                    ObjectKind::Secret => missing_help(kind, &key, self.objects.secrets.keys()),
+                }),
             );
         }
         found
@@ -153,6 +192,26 @@ impl Resolver<'_> {
             ObjectKind::ConfigMap => self.objects.config_maps.get(&key),
             ObjectKind::Secret => self.objects.secrets.get(&key),
         }
+    }
+}
+
+/// What to do about an object that is missing: perhaps it is there under a
+/// similar name, or elsewhere.
+fn missing_help<'k>(
+    kind: &str,
+    (namespace, name): &Key,
+    known: impl Iterator<Item = &'k Key> + Clone,
+) -> String {
+    let here = known.clone().filter(|(other, _)| other == namespace);
+    if let Some(near) = nearest(name.as_str(), here.map(|(_, name)| name.as_str())) {
+        return format!("did you mean {near:?}?");
+    }
+    let mut elsewhere = known.filter(|(_, other)| other == name);
+    match elsewhere.next() {
+        Some((other, _)) => {
+            format!("there is one in namespace {other}; a pod uses those of its own")
+        }
+        None => format!("give the {kind} with -f as well, or correct its name"),
     }
 }
 

@@ -42,14 +42,19 @@ impl Resolver<'_> {
             _ => Vec::new(),
         };
         merge(&mut config, annotations.user_data.clone());
+        let place = annotations
+            .user_data_place
+            .as_ref()
+            .or(annotations
+                .user_data_source
+                .as_ref()
+                .map(|source| &source.place))
+            .unwrap_or(&pod.meta.place);
         for ShapeProblem { key, found } in shape_problems(&config) {
             diags.push(
-                Diagnostic::error(
-                    &pod.meta.place,
-                    format!("user-data: {key:?} must be a list"),
-                )
-                .found(found)
-                .help("our own entries are added to it; see the cloud-init documentation"),
+                Diagnostic::error(place, format!("user-data: {key:?} must be a list"))
+                    .found(found)
+                    .help("our own entries are added to it; see the cloud-init documentation"),
             );
         }
         UserDataSpec::Config(config)

@@ -44,8 +44,8 @@ pub struct ParseError {
 }
 
 /// The documents of a YAML text, in order, each with what is wrong in it.
-/// A document without errors is complete; after a syntax error nothing more
-/// comes. Empty documents are passed over.
+/// A document without errors is complete; after a syntax error it goes on with
+/// the next document. Empty ones are passed over.
 pub fn documents(
     text: &str,
     limits: Limits,
@@ -55,6 +55,7 @@ pub fn documents(
         text,
         limits,
         finished: false,
+        lines_before: 0,
     }
 }
 
@@ -63,6 +64,8 @@ struct Documents<'t> {
     text: &'t str,
     limits: Limits,
     finished: bool,
+    /// Lines of the input before `text`.
+    lines_before: u32,
 }
 
 impl Iterator for Documents<'_> {
@@ -73,8 +76,8 @@ impl Iterator for Documents<'_> {
             let mut builder = Builder::new(self.limits);
             match self.read_document(&mut builder) {
                 Err(mut fatal) => {
-                    self.finished = true;
                     fatal.pos = self.on_a_line(fatal.pos);
+                    self.go_on_after(fatal.pos.line);
                     builder.errors.push(fatal);
                     return Some(Err(builder.errors));
                 }
@@ -94,11 +97,29 @@ impl Iterator for Documents<'_> {
 }
 
 impl Documents<'_> {
+    /// Reads on at the next document: what is wrong there shall be told too.
+    fn go_on_after(&mut self, line: u32) {
+        let known = usize::try_from(line - self.lines_before).unwrap_or(usize::MAX);
+        let mut offset = 0;
+        for (number, text) in self.text.split_inclusive('\n').enumerate() {
+            // The mark of the next document may be what was stumbled over; the
+            // first line of what is being read would lead around in circles.
+            if number > 0 && number + 1 >= known && text.starts_with("---") {
+                self.text = &self.text[offset..];
+                self.parser = Parser::new_from_str(self.text);
+                self.lines_before += u32::try_from(number).unwrap_or(u32::MAX);
+                return;
+            }
+            offset += text.len();
+        }
+        self.finished = true;
+    }
+
     /// What is missing at the end is missed on the last line.
     fn on_a_line(&self, pos: Pos) -> Pos {
         let last = u32::try_from(self.text.lines().count().max(1)).unwrap_or(u32::MAX);
         Pos {
-            line: pos.line.min(last),
+            line: pos.line.min(self.lines_before.saturating_add(last)),
             ..pos
         }
     }
@@ -109,28 +130,29 @@ impl Documents<'_> {
                 self.finished = true;
                 return Ok(());
             };
-            let (event, span) = event.map_err(|error| syntax_error(&error))?;
+            let before = self.lines_before;
+            let (event, span) = event.map_err(|error| syntax_error(&error, before))?;
             match event {
                 Event::StreamEnd => {
                     self.finished = true;
                     return Ok(());
                 }
                 Event::DocumentEnd => return Ok(()),
-                event => builder.take(event, position(&span.start))?,
+                event => builder.take(event, position(&span.start, before))?,
             }
         }
     }
 }
 
-fn position(marker: &Marker) -> Pos {
+fn position(marker: &Marker, lines_before: u32) -> Pos {
     let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Pos {
-        line: small(marker.line()),
+        line: small(marker.line()).saturating_add(lines_before),
         column: small(marker.col() + 1),
     }
 }
 
-fn syntax_error(error: &ScanError) -> ParseError {
+fn syntax_error(error: &ScanError, lines_before: u32) -> ParseError {
     let info = match error.info() {
         "recursion limit exceeded" => "nested deeper than any manifest",
         info => info,
@@ -147,7 +169,7 @@ fn syntax_error(error: &ScanError) -> ParseError {
         None
     };
     ParseError {
-        pos: position(error.marker()),
+        pos: position(error.marker(), lines_before),
         message: format!("not valid YAML: {info}"),
         help,
     }
@@ -341,10 +363,15 @@ impl Builder {
     }
 
     fn refuse_tag(&mut self, tag: &Tag, pos: Pos) -> Value {
+        let shown = if tag.is_yaml_core_schema() {
+            format!("!!{}", tag.suffix)
+        } else {
+            tag.to_string()
+        };
         self.errors.push(ParseError {
             pos,
-            message: format!("the YAML tag {tag} has no meaning in a manifest"),
-            help: Some("write the value without a tag"),
+            message: format!("the YAML tag {shown} has no meaning in a manifest"),
+            help: Some("write the value without a tag; for bytes in write_files use encoding: b64"),
         });
         Value::Null
     }

@@ -101,7 +101,10 @@ fn collect(
 ) {
     if !path.is_dir() {
         let ending = path.extension().and_then(OsStr::to_str);
-        if named || matches!(ending, Some("yaml" | "yml" | "json")) {
+        // Of a directory only files are read: a pipe in it would be waited for.
+        let special = path.metadata().is_ok_and(|meta| !meta.is_file());
+        let listed = matches!(ending, Some("yaml" | "yml" | "json")) && !special;
+        if named || listed {
             files.push(path.to_owned());
         }
         return;
@@ -138,7 +141,7 @@ fn collect(
 fn unreadable(name: &Arc<str>, error: &io::Error) -> Diagnostic {
     let problem = Diagnostic::error(&start_of(name), format!("cannot be read: {error}"));
     match error.kind() {
-        io::ErrorKind::NotFound => problem.help("check the path given with -f"),
+        io::ErrorKind::NotFound => problem.help("check the path"),
         _ => problem,
     }
 }

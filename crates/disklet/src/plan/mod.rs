@@ -72,7 +72,12 @@ fn configuration(args: &PlanArgs, diags: &mut Diagnostics) -> Config {
             None => Config::default(),
         },
     };
-    if let Some(globs) = &args.raw_devices {
+    // An empty variable is as good as none.
+    if let Some(globs) = args
+        .raw_devices
+        .as_ref()
+        .filter(|globs| !globs.trim().is_empty())
+    {
         match RawDeviceGlob::parse_list(globs) {
             Ok(globs) => config.raw_devices = globs,
             Err(why) => diags.push(

@@ -4,7 +4,6 @@
 //! said where it matters; what counts is that it is answered.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
 
 use super::program::{Budget, Outcome, POD, Scratch, plan, program_within, run};
 
@@ -43,9 +42,10 @@ fn a_hundred_megabytes_are_answered_at_once() {
     let line = "a: 12345678901234567890123456789012345678901234567890123456789\n";
     let text = line.repeat((100 << 20) / line.len() + 1);
     let file = scratch.file("huge.yaml", &text);
+    // Its own second, however busy the machine of the tests is.
     let budget = Budget {
         mebibytes: 160,
-        cpu_seconds: 5,
+        cpu_seconds: 1,
     };
     for from_file in [true, false] {
         let mut command = program_within(budget);
@@ -57,13 +57,7 @@ fn a_hundred_megabytes_are_answered_at_once() {
             command.arg("-");
             &text
         };
-        let start = Instant::now();
         let outcome = run(command, stdin.as_bytes());
-        assert!(
-            start.elapsed() < Duration::from_secs(1),
-            "{:?}",
-            start.elapsed()
-        );
         outcome.assert_says("the input is too large\n  found: more than 32 MiB\n");
     }
 }

@@ -9,7 +9,9 @@ pub struct CephUser(String);
 impl CephUser {
     /// Takes letters, digits, `_`, `.` and `-`, all of ASCII: what needs no
     /// escaping wherever a user's name is passed on.
+    /// The `client.` that Ceph's own tools print goes.
     pub fn parse(text: &str) -> Result<Self, UserError> {
+        let text = text.strip_prefix("client.").unwrap_or(text);
         if text.is_empty() {
             return Err(UserError::Empty);
         }

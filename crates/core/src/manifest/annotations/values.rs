@@ -35,7 +35,7 @@ pub(super) fn one_of<T: Copy>(
     }
     let allowed: Vec<_> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
     diags.push(
-        Diagnostic::error(&text.place, format!("not a {what}"))
+        Diagnostic::error(&text.place, format!("not {what}"))
             .found(format!("{:?}", text.value))
             .allowed(allowed.join(", "))
             .did_you_mean(&text.value, words.iter().map(|(word, _)| *word)),
@@ -45,13 +45,13 @@ pub(super) fn one_of<T: Copy>(
 
 pub(super) fn image_type(text: &Spanned<String>, diags: &mut Diagnostics) -> ImageType {
     let lower = text.clone().map(|text| text.to_ascii_lowercase());
-    one_of(&lower, "type of cloud-init image", &IMAGE_TYPES, diags)
+    one_of(&lower, "a type of cloud-init image", &IMAGE_TYPES, diags)
 }
 
 pub(super) fn flag(text: &Spanned<String>, diags: &mut Diagnostics) -> bool {
     one_of(
         text,
-        "truth value",
+        "a truth value",
         &[("false", false), ("true", true)],
         diags,
     )
@@ -94,7 +94,7 @@ pub(super) fn root_size(
     diags.push(
         Diagnostic::error(&text.place, problem)
             .found(format!("{:?}", text.value))
-            .allowed("a Kubernetes quantity such as 4Gi or 1.5Gi"),
+            .allowed("a Kubernetes quantity such as 4Gi or 1.5Gi, at most 2Pi"),
     );
     None
 }

@@ -25,7 +25,9 @@ impl ClaimedDisk<'_> {
     pub(super) fn migration(&self) -> Migration {
         match self.volume.source.value {
             PvSource::Local(_) | PvSource::HostPath(_) => Migration::Copied,
-            PvSource::Flex(_) | PvSource::Kubelet(_) => Migration::Shared,
+            PvSource::Flex(_) | PvSource::ForeignFlex(_) | PvSource::Kubelet(_) => {
+                Migration::Shared
+            }
         }
     }
 }
@@ -129,7 +131,7 @@ impl Resolver<'_> {
         let source = &volume.source.value;
         let own_path = match source {
             PvSource::Local(path) | PvSource::HostPath(path) => Some(path),
-            PvSource::Flex(_) | PvSource::Kubelet(_) => None,
+            PvSource::Flex(_) | PvSource::ForeignFlex(_) | PvSource::Kubelet(_) => None,
         };
         let in_place = vm.pod.meta.uid.is_none() || matches!(source, PvSource::HostPath(_));
         if let Some(path) = own_path.filter(|_| in_place) {

@@ -5,9 +5,9 @@ use uuid::Uuid;
 
 use super::volumes::FlexDisk;
 use super::{Piece, Vm};
-use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::diag::{Diagnostic, Diagnostics};
 use crate::domain::{DeviceKind, Format, Serial};
-use crate::manifest::{DataRef, MAX_DISK_BYTES, ObjectKind};
+use crate::manifest::{DataRef, FlexVolume, MAX_DISK_BYTES, ObjectKind};
 use crate::names::{DataKey, VolumeName};
 use crate::plan::{ExposedPath, HostPath, Migration, MountPoint, Size, Source};
 use crate::resolve::{Resolver, derived_uuid};
@@ -28,7 +28,7 @@ impl Resolver<'_> {
         let (source, format, size, migration) = match &disk.flex.options {
             Options::Qcow2(options) => {
                 let size = ByteSize::from_bytes(options.capacity.bytes());
-                check_new_volume(size, options.part.number(), place, diags);
+                check_new_volume(size, options.part.number(), disk.flex, diags);
                 let file = self.volume_file(format!("{}-{name}", vm.uuid));
                 let migration = self.volumes_migration();
                 (
@@ -39,7 +39,7 @@ impl Resolver<'_> {
                 )
             }
             Options::Raw(options) => {
-                let allowed = self.raw_device(&options.path, place, diags)?;
+                let allowed = self.raw_device(&options.path, disk.flex.place_of("path"), diags)?;
                 let device = ExposedPath {
                     from: HostPath::Known(options.path.clone()),
                     exposed: self.exposed_path(vm, name),
@@ -146,21 +146,24 @@ fn mounts_of(vm: Vm<'_>, volume: &VolumeName, disk: &FlexDisk<'_>) -> Vec<MountP
 const LEAST_VOLUME_BYTES: u64 = 512 << 10;
 
 /// A new volume has one partition with a filesystem on it.
-fn check_new_volume(size: ByteSize, part: u32, place: &Place, diags: &mut Diagnostics) {
+fn check_new_volume(size: ByteSize, part: u32, flex: &FlexVolume, diags: &mut Diagnostics) {
     if !(LEAST_VOLUME_BYTES..=MAX_DISK_BYTES).contains(&size.as_bytes()) {
         diags.push(
-            Diagnostic::error(place, "no volume of this capacity can be made")
-                .found(size)
-                .allowed(format!(
-                    "{} to {}",
-                    ByteSize::from_bytes(LEAST_VOLUME_BYTES),
-                    ByteSize::from_bytes(MAX_DISK_BYTES)
-                )),
+            Diagnostic::error(
+                flex.place_of("capacity"),
+                "no volume of this capacity can be made",
+            )
+            .found(size)
+            .allowed(format!(
+                "{} to {}",
+                ByteSize::from_bytes(LEAST_VOLUME_BYTES),
+                ByteSize::from_bytes(MAX_DISK_BYTES)
+            )),
         );
     }
     if part != 1 {
         diags.push(
-            Diagnostic::error(place, "a qcow2 volume has one partition")
+            Diagnostic::error(flex.place_of("part"), "a qcow2 volume has one partition")
                 .found(format!("part: \"{part}\""))
                 .allowed("part: \"1\", or no part at all"),
         );

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use disklet_flexvolume::Options;
+
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::manifest::{
     Claim, FlexVolume, PersistentVolume, PvSource, VmPod, Volume, VolumeDevice, VolumeMode,
@@ -9,7 +11,9 @@ use crate::manifest::{
 };
 use crate::names::{ObjectName, VolumeName};
 use crate::plan::Claimed;
-use crate::resolve::Resolver;
+use crate::resolve::claims::NotBound;
+use crate::resolve::{Resolver, missing_help};
+use crate::units::ByteSize;
 use crate::yaml::Spanned;
 
 /// The volumes of a pod that are disks, in the order of the spec.
@@ -112,7 +116,10 @@ impl Resolver<'_> {
                 VolumeSource::Files(_) => continue,
                 VolumeSource::Refused => None,
                 VolumeSource::Directory(kind) => {
-                    diags.push(refuse_directory(volume, &format!("an {kind} volume")));
+                    diags.push(refuse_directory(
+                        volume,
+                        &format!("a volume of kind {kind}"),
+                    ));
                     None
                 }
                 VolumeSource::Flex(flex) => Some(DiskVolume::Flex(FlexDisk {
@@ -156,15 +163,28 @@ impl Resolver<'_> {
     ) -> Option<DiskVolume<'v>> {
         let (claim, volume) = self.bound(pod, at, name, diags)?;
         if let PvSource::Flex(flex) = &volume.source.value {
+            refuse_less_than_promised(flex, volume, diags);
             return Some(DiskVolume::Flex(FlexDisk {
                 flex,
-                read_only: read_only || flex.read_only,
+                read_only: read_only || flex.read_only || volume.read_only,
                 claim: Some(Claimed {
                     claim: claim.meta.name.clone(),
                     volume: volume.name.clone(),
                 }),
             }));
         }
+        if let PvSource::ForeignFlex(driver) = &volume.source.value {
+            diags.push(
+                Diagnostic::error(
+                    &at.source.place,
+                    "another FlexVolume driver's volume cannot be a disk of a VM",
+                )
+                .found(format!("volume {} of driver {driver:?}", volume.name))
+                .allowed(disklet_flexvolume::DRIVERS.join(", ")),
+            );
+            return None;
+        }
+        let read_only = read_only || volume.read_only;
         let mounted = pod
             .container
             .mounts
@@ -194,7 +214,7 @@ impl Resolver<'_> {
         let key = (pod.meta.namespace.clone(), name.clone());
         let place = &at.source.place;
         let Some(claim) = self.objects.claims.get(&key) else {
-            if self.objects.was_refused("PersistentVolumeClaim", name) {
+            if self.objects.was_refused("PersistentVolumeClaim", &key) {
                 return None;
             }
             diags.push(
@@ -202,13 +222,22 @@ impl Resolver<'_> {
                     place,
                     format!("the claim {name} is missing in namespace {}", key.0),
                 )
-                .help("give the PersistentVolumeClaim with -f as well, or correct its name"),
+                .help(missing_help(
+                    "PersistentVolumeClaim",
+                    &key,
+                    self.objects.claims.keys(),
+                )),
             );
             return None;
         };
         match self.bindings.volume(&key)? {
             Ok(volume) => Some((claim, self.objects.volumes.get(volume)?)),
-            Err(_) if self.objects.refused_a_volume() => None,
+            // Perhaps it would have fitted one that was refused.
+            Err(NotBound::NoMatch(_) | NotBound::VolumeMissing(_))
+                if self.objects.refused_a_volume() =>
+            {
+                None
+            }
             Err(reason) => {
                 let (message, help) = reason.explain(claim);
                 diags.push(
@@ -219,6 +248,27 @@ impl Resolver<'_> {
                 None
             }
         }
+    }
+}
+
+/// A claim gets what its volume promises, so the volume must have it.
+fn refuse_less_than_promised(
+    flex: &FlexVolume,
+    volume: &PersistentVolume,
+    diags: &mut Diagnostics,
+) {
+    if let Options::Qcow2(options) = &flex.options
+        && options.capacity.bytes() < volume.capacity.as_bytes()
+    {
+        diags.push(
+            Diagnostic::error(
+                flex.place_of("capacity"),
+                "less than the PersistentVolume promises",
+            )
+            .found(ByteSize::from_bytes(options.capacity.bytes()))
+            .allowed(format!("at least {}", volume.capacity))
+            .help("set the option capacity to the volume's capacity"),
+        );
     }
 }
 

@@ -1,0 +1,148 @@
+//! A guest with Linux and little else, since the kernel that tests run on may
+//! know no ISO 9660.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// In the order of their needs. What a kernel has no module of is built in.
+const MODULES: [&str; 12] = [
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "virtio_blk",
+    "scsi_common",
+    "scsi_mod",
+    "virtio_scsi",
+    "cdrom",
+    "sr_mod",
+    "isofs",
+];
+
+/// What the guest prints with the image as its CD-ROM and as its disk.
+pub(crate) fn console(image: &Path) -> String {
+    let kernel = Kernel::find();
+    let initramfs = image.with_extension("cpio");
+    fs::write(&initramfs, kernel.initramfs()).unwrap();
+    let image = image.to_str().unwrap();
+    let cdrom = format!("if=none,id=cdrom,media=cdrom,format=raw,readonly=on,file={image}");
+    let disk = format!("if=none,id=disk,format=raw,readonly=on,file={image}");
+    let done = Command::new("timeout")
+        .args(["180", "qemu-system-x86_64"])
+        .args(["-machine", "q35,accel=tcg", "-m", "256"])
+        .args(["-nodefaults", "-no-user-config", "-display", "none"])
+        .args(["-no-reboot", "-serial", "stdio"])
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(&initramfs)
+        .args([
+            "-append",
+            "console=ttyS0 quiet no_timer_check mitigations=off panic=-1",
+        ])
+        .args(["-device", "virtio-scsi-pci"])
+        .args(["-drive", &cdrom, "-device", "scsi-cd,drive=cdrom"])
+        .args(["-drive", &disk, "-device", "virtio-blk-pci,drive=disk"])
+        .output()
+        .unwrap();
+    let console = String::from_utf8_lossy(&done.stdout).replace('\r', "");
+    let complaints = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{console}\n{complaints}");
+    console
+}
+
+/// A kernel and its modules, as Debian's packages have them.
+struct Kernel {
+    image: PathBuf,
+    modules: PathBuf,
+}
+
+impl Kernel {
+    /// The kernel below `DISKLET_TEST_KERNEL`, where a package was unpacked;
+    /// else an installed one.
+    fn find() -> Self {
+        let root = std::env::var("DISKLET_TEST_KERNEL").unwrap_or_else(|_| "/".to_owned());
+        let root = Path::new(&root);
+        let boot = fs::read_dir(root.join("boot")).into_iter().flatten();
+        boot.map(|entry| entry.unwrap().path())
+            .find_map(|image| {
+                let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
+                let modules = root.join("lib/modules").join(version);
+                modules.exists().then_some(Self { image, modules })
+            })
+            .unwrap_or_else(|| {
+                panic!(
+                    "no kernel below {}: DISKLET_TEST_KERNEL names a directory with boot/vmlinuz-* \
+                     and lib/modules/*, such as the unpacked package of linux-image-cloud-amd64",
+                    root.display()
+                )
+            })
+    }
+
+    fn initramfs(&self) -> Vec<u8> {
+        let mut files = vec![
+            ("init".to_owned(), include_bytes!("init.sh").to_vec()),
+            ("bin/busybox".to_owned(), fs::read("/bin/busybox").unwrap()),
+        ];
+        for (number, module) in MODULES.iter().enumerate() {
+            if let Some(path) = find(&self.modules, &format!("{module}.ko")) {
+                let name = format!("modules/{number:02}-{module}.ko");
+                files.push((name, fs::read(path).unwrap()));
+            }
+        }
+        let mut archive = Vec::new();
+        for directory in ["bin", "modules"] {
+            append(&mut archive, directory, 0o040_755, &[]);
+        }
+        for (name, bytes) in &files {
+            append(&mut archive, name, 0o100_755, bytes);
+        }
+        append(&mut archive, "TRAILER!!!", 0, &[]);
+        archive
+    }
+}
+
+fn find(directory: &Path, name: &str) -> Option<PathBuf> {
+    fs::read_dir(directory).ok()?.find_map(|entry| {
+        let entry = entry.ok()?;
+        if entry.file_type().ok()?.is_dir() {
+            find(&entry.path(), name)
+        } else {
+            (entry.file_name() == name).then(|| entry.path())
+        }
+    })
+}
+
+/// Adds to an archive in cpio's newc format: numbers of eight hexadecimal
+/// digits, and everything padded to four bytes.
+fn append(archive: &mut Vec<u8>, name: &str, mode: usize, bytes: &[u8]) {
+    let inode = archive.len();
+    let numbers = [
+        inode,
+        mode,
+        0,
+        0,
+        1,
+        0,
+        bytes.len(),
+        0,
+        0,
+        0,
+        0,
+        name.len() + 1,
+        0,
+    ];
+    let mut header = "070701".to_owned();
+    for number in numbers {
+        write!(header, "{number:08x}").unwrap();
+    }
+    archive.extend(header.bytes());
+    archive.extend(name.bytes());
+    archive.push(0);
+    archive.resize(archive.len().next_multiple_of(4), 0);
+    archive.extend(bytes);
+    archive.resize(archive.len().next_multiple_of(4), 0);
+}

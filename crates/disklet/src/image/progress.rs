@@ -1,0 +1,123 @@
+//! Telling how far a copy has come, on standard error.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use disklet_block::convert::Watch;
+use disklet_core::units::ByteSize;
+
+use super::args::Progress as Wanted;
+
+/// Watches a copy.
+pub(super) struct Progress {
+    total: u64,
+    done: AtomicU64,
+    form: Form,
+    start: Instant,
+    told: Mutex<Duration>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Bar,
+    Json,
+    Nothing,
+}
+
+/// Often enough to look alive, seldom enough to cost nothing.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+impl Progress {
+    pub(super) fn new(total: u64, wanted: Wanted) -> Self {
+        let form = match wanted {
+            Wanted::Json => Form::Json,
+            Wanted::Auto if io::stderr().is_terminal() => Form::Bar,
+            Wanted::Auto | Wanted::None => Form::Nothing,
+        };
+        Self {
+            total,
+            done: AtomicU64::new(0),
+            form,
+            start: Instant::now(),
+            told: Mutex::new(Duration::ZERO),
+        }
+    }
+
+    /// Clears the bar, or tells the end.
+    pub(super) fn end(&self) {
+        match self.form {
+            Form::Bar => {
+                let _ = write!(io::stderr(), "\r\x1b[K");
+            }
+            Form::Json => self.tell(self.start.elapsed()),
+            Form::Nothing => {}
+        }
+    }
+
+    fn tell(&self, elapsed: Duration) {
+        let done = self.done.load(Ordering::Relaxed).min(self.total);
+        let rate = per_second(done, elapsed);
+        let left = (rate > 0).then(|| (self.total - done) / rate);
+        let mut out = io::stderr().lock();
+        // Who watches may have gone; the copy goes on.
+        let _ = match self.form {
+            Form::Bar => {
+                let left = left.map_or_else(String::new, |seconds| format!(", {seconds} s left"));
+                write!(out, "\r\x1b[K{}", bar(done, self.total, rate) + &left)
+                    .and_then(|()| out.flush())
+            }
+            Form::Json => writeln!(
+                out,
+                "{}",
+                serde_json::json!({"done": done, "total": self.total, "bytesPerSecond": rate, "secondsLeft": left})
+            ),
+            Form::Nothing => Ok(()),
+        };
+    }
+}
+
+fn per_second(bytes: u64, elapsed: Duration) -> u64 {
+    let millis = u64::try_from(elapsed.as_millis())
+        .unwrap_or(u64::MAX)
+        .max(1);
+    u64::try_from(u128::from(bytes) * 1000 / u128::from(millis)).unwrap_or(u64::MAX)
+}
+
+fn bar(done: u64, total: u64, rate: u64) -> String {
+    const WIDTH: u64 = 30;
+    let share = |of: u64| {
+        u64::try_from(u128::from(done) * u128::from(of) / u128::from(total.max(1))).unwrap_or(of)
+    };
+    let filled = usize::try_from(share(WIDTH)).unwrap_or(0);
+    let empty = usize::try_from(WIDTH).unwrap_or(0) - filled;
+    let rate = ByteSize::from_bytes(rate >> 20 << 20);
+    format!(
+        "[{}{}] {:>3} %, {rate}/s",
+        "#".repeat(filled),
+        "-".repeat(empty),
+        share(100)
+    )
+}
+
+impl Watch for Progress {
+    fn advance(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+        if self.form == Form::Nothing {
+            return;
+        }
+        let elapsed = self.start.elapsed();
+        // Whoever holds the lock is telling already.
+        if let Ok(mut told) = self.told.try_lock()
+            && elapsed - *told >= INTERVAL
+        {
+            *told = elapsed;
+            self.tell(elapsed);
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
