@@ -83,7 +83,7 @@ pub struct ClaimRef {
 #[derive(Debug, Clone)]
 pub enum PvSource {
     /// Our FlexVolume driver.
-    Flex(FlexVolume),
+    Flex(Box<FlexVolume>),
     /// Another FlexVolume driver, by its name. No VM can use it.
     ForeignFlex(String),
     /// A path of a node, by the local volume plugin.
@@ -264,7 +264,8 @@ fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<ReadSource>
     let value = match kind {
         "flexVolume" => match foreign_driver(&view) {
             Some(driver) => Some(PvSource::ForeignFlex(driver)),
-            None => FlexVolume::read(&view, Author::Administrator, diags).map(PvSource::Flex),
+            None => FlexVolume::read(&view, Author::Administrator, diags)
+                .map(|flex| PvSource::Flex(Box::new(flex))),
         },
         "local" => path(diags).map(PvSource::Local),
         "hostPath" => path(diags).map(PvSource::HostPath),

@@ -22,7 +22,7 @@ pub struct Volume {
 #[derive(Debug, Clone)]
 pub enum VolumeSource {
     /// A disk described in the pod, by our FlexVolume driver.
-    Flex(FlexVolume),
+    Flex(Box<FlexVolume>),
     /// A claim.
     Claim {
         /// The claim's name.
@@ -113,7 +113,8 @@ impl Volume {
 
 fn read_source(kind: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<VolumeSource> {
     match kind {
-        "flexVolume" => FlexVolume::read(view, Author::Tenant, diags).map(VolumeSource::Flex),
+        "flexVolume" => FlexVolume::read(view, Author::Tenant, diags)
+            .map(|flex| VolumeSource::Flex(Box::new(flex))),
         "persistentVolumeClaim" => {
             let mut fields = view.fields(diags)?;
             let name = required_name(&mut fields, "claimName", ObjectName::parse, diags);
