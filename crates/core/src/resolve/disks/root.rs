@@ -2,7 +2,7 @@
 
 use super::volumes::{DiskVolume, DiskVolumes};
 use super::{Piece, Vm};
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{DeviceKind, Format, Serial};
 use crate::facts::{Fact, ImageFact};
 use crate::manifest::VolumeDevice;
@@ -59,7 +59,7 @@ impl Resolver<'_> {
         if claimed.read_only {
             diags.push(
                 Diagnostic::error(place, "the root disk cannot be read-only")
-                    .help("remove readOnly from the volume's persistentVolumeClaim"),
+                    .help("remove readOnly from the claim or its volume"),
             );
             return None;
         }
@@ -69,35 +69,18 @@ impl Resolver<'_> {
                     .help("its size is that of the claim's device"),
             );
         }
-        let (device, seen_size) =
-            self.claimed_device(vm, &device.volume.value, claimed, place, diags)?;
+        let name = &device.volume.value;
+        let (device, seen_size) = self.claimed_device(vm, name, claimed, place, diags)?;
         let image = &vm.pod.container.image.value;
         let stored = self.stored_image(image);
-        let overhead = PlannedDisk::root_overhead().as_bytes();
-        if let (Some(image_size), Some(seen)) = (stored.size, seen_size) {
-            let needed = image_size.as_bytes().saturating_add(overhead);
-            if seen.as_bytes() < needed {
-                diags.push(
-                    Diagnostic::error(place, "the device is too small for the image")
-                        .found(seen)
-                        .allowed(format!("at least {}", ByteSize::from_bytes(needed)))
-                        .help("use a larger volume, or a smaller image"),
-                );
-            }
-        }
         let device_size = seen_size.unwrap_or(claimed.volume.capacity);
-        if device_size.as_bytes() <= overhead {
-            diags.push(
-                Diagnostic::error(place, "the volume is too small for a root disk")
-                    .found(device_size)
-                    .allowed(format!("more than {}", PlannedDisk::root_overhead())),
-            );
-        }
-        let size = seen_size.map_or(Size::OnNode, |seen| {
-            Size::Known(ByteSize::from_bytes(
-                seen.as_bytes().saturating_sub(overhead),
-            ))
-        });
+        check_root_device(
+            device_size,
+            stored.size.filter(|_| seen_size.is_some()),
+            place,
+            diags,
+        );
+        let data = device_size.as_bytes().saturating_sub(root_overhead());
         Some(Piece {
             name: PlannedDisk::ROOT.to_owned(),
             serial: Serial::root(),
@@ -112,7 +95,7 @@ impl Resolver<'_> {
                 recreate: vm.pod.annotations.recreate_root,
             },
             format: Format::Raw,
-            size,
+            size: seen_size.map_or(Size::OnNode, |_| Size::Known(ByteSize::from_bytes(data))),
             read_only: false,
             migration: claimed.migration(),
             mounts: Vec::new(),
@@ -136,6 +119,33 @@ impl Resolver<'_> {
             },
             size: fact.map(|fact| fact.size),
         }
+    }
+}
+
+fn root_overhead() -> u64 {
+    PlannedDisk::root_overhead().as_bytes()
+}
+
+/// The header must fit, and the image behind it.
+fn check_root_device(
+    device: ByteSize,
+    image: Option<ByteSize>,
+    place: &Place,
+    diags: &mut Diagnostics,
+) {
+    let image = image.map_or(0, ByteSize::as_bytes);
+    let needed = image.max(1).saturating_add(root_overhead());
+    if device.as_bytes() < needed {
+        let least = ByteSize::from_bytes(needed);
+        diags.push(
+            Diagnostic::error(
+                place,
+                "the device is too small for the image and its header",
+            )
+            .found(device)
+            .allowed(format!("at least {least}"))
+            .help("use a larger volume, or a smaller image"),
+        );
     }
 }
 
