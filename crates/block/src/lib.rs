@@ -12,5 +12,6 @@ pub mod image;
 pub mod iso9660;
 pub mod ops;
 pub mod qcow2;
+pub mod stream;
 pub mod sys;
 pub mod zero;

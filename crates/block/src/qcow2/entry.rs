@@ -30,7 +30,7 @@ pub struct CompressedCluster {
 
 /// The state of one of 32 subclusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SubclusterState {
+pub(crate) enum SubclusterState {
     /// Ask the image below.
     Unallocated,
     /// In the cluster.
@@ -39,13 +39,13 @@ pub(super) enum SubclusterState {
     Zero,
 }
 
-const COPIED: u64 = 1 << 63;
-const COMPRESSED: u64 = 1 << 62;
-const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
-const ZERO: u64 = 1;
+pub(super) const COPIED: u64 = 1 << 63;
+pub(super) const COMPRESSED: u64 = 1 << 62;
+pub(super) const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
+pub(super) const ZERO: u64 = 1;
 
 /// The L2 table that an L1 entry names, if any.
-pub(super) fn l2_table(entry: u64, cluster: ClusterSize) -> Result<Option<HostOffset>> {
+pub(crate) fn l2_table(entry: u64, cluster: ClusterSize) -> Result<Option<HostOffset>> {
     let offset = entry & OFFSET_MASK;
     if entry & !(OFFSET_MASK | COPIED) != 0 {
         return Err(corrupt("an L1 entry has reserved bits set"));
@@ -61,7 +61,7 @@ pub(super) fn l2_table(entry: u64, cluster: ClusterSize) -> Result<Option<HostOf
 
 /// An entry of an L2 table, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum L2Entry {
+pub(crate) enum L2Entry {
     Compressed(CompressedCluster),
     Plain {
         /// The cluster, if there is one.
@@ -73,7 +73,7 @@ pub(super) enum L2Entry {
 
 /// The states of a cluster's subclusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Subclusters {
+pub(crate) struct Subclusters {
     allocated: u32,
     zero: u32,
 }
@@ -93,7 +93,7 @@ impl Subclusters {
     };
 
     /// The state of a subcluster, and up to which subcluster it is the same.
-    pub(super) fn run_at(self, index: u32) -> (SubclusterState, u32) {
+    pub(crate) fn run_at(self, index: u32) -> (SubclusterState, u32) {
         let state = self.state(index);
         let same = (index + 1..32).take_while(|next| self.state(*next) == state);
         let end = same.last().unwrap_or(index) + 1;
@@ -116,7 +116,7 @@ impl L2Entry {
     /// Decodes an entry; `bitmap` is the second word of an extended one.
     /// `own_data` says that offset 0 cannot hold data, since the header is
     /// there.
-    pub(super) fn decode(
+    pub(crate) fn decode(
         entry: u64,
         bitmap: Option<u64>,
         cluster: ClusterSize,
@@ -167,16 +167,22 @@ impl L2Entry {
         if bitmap.is_some_and(|bitmap| bitmap != 0) {
             return Err(corrupt("a compressed cluster has subclusters"));
         }
+        Ok(Self::Compressed(CompressedCluster::decode(entry, cluster)))
+    }
+}
+
+impl CompressedCluster {
+    /// From an entry of an L2 table that says compressed.
+    pub(super) fn decode(entry: u64, cluster: ClusterSize) -> Self {
         let split = 62 - (cluster.bits() - 8);
         let offset = entry & ((1 << split) - 1);
         let sectors = (entry & (COMPRESSED - 1)) >> split;
         // The first sector is counted from its own start, wherever in it the
         // bytes begin.
-        let length = (sectors + 1) * 512 - (offset & 511);
-        Ok(Self::Compressed(CompressedCluster {
+        Self {
             offset: HostOffset(offset),
-            length,
-        }))
+            length: (sectors + 1) * 512 - (offset & 511),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The header: bytes to values, within limits.
 
+use std::ops::Range;
+
 use super::cluster::{ClusterSize, HostOffset};
 use super::extension::{BitmapDirectory, Extensions, be32, be64};
 use crate::error::{Error, ErrorKind, Result, corrupt, limit, unsupported};
@@ -90,6 +92,8 @@ pub(super) const MAX_REFCOUNT_TABLE_BYTES: u64 = 8 << 20;
 const MAX_SIZE: u64 = (1 << 63) - 512;
 const MAX_SNAPSHOTS: u32 = 65536;
 const MAX_BACKING_NAME: u32 = 1023;
+/// The bytes of a snapshot's entry without its names.
+const LEAST_SNAPSHOT: u64 = 40;
 
 /// The bytes of the smallest header, version 2.
 pub(super) const LEAST_HEADER: usize = 72;
@@ -98,7 +102,7 @@ const V3_HEADER: usize = 104;
 impl Header {
     /// How many bytes from the start a header with its extensions can take:
     /// its first cluster.
-    pub(super) fn reach(start: &[u8]) -> Result<u64> {
+    pub(crate) fn reach(start: &[u8]) -> Result<u64> {
         check_magic(start)?;
         let bits = be32(start, 20);
         let cluster = ClusterSize::from_bits(bits);
@@ -202,6 +206,58 @@ impl Header {
         self.l2_entries() * self.cluster.bytes()
     }
 
+    /// Whether data is kept in another file.
+    pub(super) fn has_data_file(&self) -> bool {
+        self.data_file != DataFile::Own
+    }
+
+    /// How many entries of the L1 table the disk needs.
+    pub(super) fn l1_needed(&self) -> u64 {
+        self.size.div_ceil(self.l2_reach())
+    }
+
+    /// What the header itself names, and where it is in the file.
+    fn places(&self) -> [(&'static str, Range<u64>); 4] {
+        let from = |offset: HostOffset, length: u64| offset.0..offset.0.saturating_add(length);
+        let cluster = self.cluster.bytes();
+        let l1 = u64::from(self.l1_entries) * 8;
+        let refcounts = u64::from(self.refcount_clusters) * cluster;
+        let snapshots = u64::from(self.snapshots) * LEAST_SNAPSHOT;
+        [
+            ("header", 0..cluster),
+            ("L1 table", from(self.l1_offset, l1)),
+            ("refcount table", from(self.refcount_offset, refcounts)),
+            ("snapshot table", from(self.snapshots_offset, snapshots)),
+        ]
+    }
+
+    /// What of [`places`](Self::places) lies in a range, if anything.
+    pub(super) fn what_is_in(&self, range: &Range<u64>) -> Option<&'static str> {
+        let mut places = self.places().into_iter();
+        places
+            .find(|(_, place)| overlap(place, range))
+            .map(|(what, _)| what)
+    }
+
+    /// Whether all that the header names is in the file, and apart.
+    pub(super) fn check_places(&self, file_size: u64) -> Result<()> {
+        let places = self.places();
+        let end = file_size.next_multiple_of(self.cluster.bytes());
+        for (index, (what, place)) in places.iter().enumerate() {
+            if !place.is_empty() && place.end > end {
+                return Err(corrupt(format!(
+                    "the {what} reaches beyond the end of the file"
+                )));
+            }
+            for (other, before) in &places[..index] {
+                if overlap(before, place) {
+                    return Err(corrupt(format!("the {what} overlaps the {other}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether all numbers are possible together.
     fn check(&self) -> Result<()> {
         if self.size > MAX_SIZE {
@@ -221,6 +277,9 @@ impl Header {
         }
         if self.size.div_ceil(self.l2_reach()) > u64::from(self.l1_entries) {
             return Err(corrupt("the L1 table is too small for the disk"));
+        }
+        if self.refcount_clusters == 0 {
+            return Err(corrupt("the image has no refcount table"));
         }
         let table = u64::from(self.refcount_clusters) << self.cluster.bits();
         if table > MAX_REFCOUNT_TABLE_BYTES {
@@ -243,6 +302,10 @@ impl Header {
         }
         Ok(())
     }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end && !one.is_empty() && !other.is_empty()
 }
 
 fn check_magic(bytes: &[u8]) -> Result<()> {

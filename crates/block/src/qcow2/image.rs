@@ -20,6 +20,8 @@ pub struct Qcow2 {
     name: String,
     file: Arc<dyn Source>,
     data: Option<Arc<dyn Source>>,
+    /// Where the clusters of the data file end; its last one may be cut short.
+    data_end: u64,
     backing: Option<Arc<Image>>,
     tables: Tables,
     unpacked: Mutex<Unpacked>,
@@ -66,7 +68,9 @@ impl Qcow2 {
         }
         let tables = Tables::load(&*file, &header).map_err(|error| error.of(&name))?;
         let unpacker = Unpacker::new(header.compression);
+        let data_size = data.as_ref().unwrap_or(&file).size()?;
         Ok(Self {
+            data_end: data_size.next_multiple_of(header.cluster.bytes()),
             unpacked: Mutex::new(Unpacked {
                 cluster: None,
                 bytes: Vec::new(),
@@ -155,7 +159,21 @@ impl Qcow2 {
                 break;
             }
         }
-        Ok((start.unwrap_or(Mapping::Unallocated), length.min(in_table)))
+        let start = start.unwrap_or(Mapping::Unallocated);
+        let length = self.inside(&start, length.min(in_table))?;
+        Ok((start, length))
+    }
+
+    /// How much of a run is in the data file. Clusters that are not, as in an
+    /// image that was cut short, must not pass for zeroes.
+    fn inside(&self, start: &Mapping, length: u64) -> Result<u64> {
+        let Mapping::Data(host) = start else {
+            return Ok(length);
+        };
+        match self.data_end.saturating_sub(host.0) {
+            0 => Err(corrupt("a cluster lies beyond the end of the file")),
+            rest => Ok(length.min(rest)),
+        }
     }
 
     /// What an entry says about the bytes from `within` its cluster on.
@@ -225,12 +243,12 @@ impl Qcow2 {
         let data = self.data_file();
         let size = data.size()?;
         // A file may end within its last cluster; the rest reads as zeroes.
+        // What lies further out was not mapped.
         let there = size.saturating_sub(host.0).min(into.len() as u64);
-        if there == 0 {
-            return Err(corrupt("a cluster lies beyond the end of the file"));
-        }
         let (present, absent) = into.split_at_mut(usize::try_from(there).unwrap_or(0));
-        data.read_at(present, host.0)?;
+        if !present.is_empty() {
+            data.read_at(present, host.0)?;
+        }
         absent.fill(0);
         Ok(())
     }

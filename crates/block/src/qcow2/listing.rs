@@ -28,6 +28,10 @@ pub struct SnapshotInfo {
     pub(super) l1_offset: HostOffset,
     /// Entries of it.
     pub(super) l1_entries: u32,
+    /// Bytes of its entry that early versions did not have.
+    pub(super) extra: u64,
+    /// Where its entry ends in the file.
+    pub(super) end: u64,
 }
 
 /// A dirty bitmap.
@@ -41,12 +45,19 @@ pub struct BitmapInfo {
     pub in_use: bool,
     /// It is kept up to date.
     pub auto: bool,
+    /// Where its table is.
+    pub(super) table_offset: HostOffset,
+    /// Entries of it.
+    pub(super) table_entries: u32,
 }
 
-/// What all snapshots together may take; QEMU's limit.
-const MAX_SNAPSHOT_TABLE: u64 = 64 << 20;
+/// What all snapshots together may take. QEMU allows 64 MiB, which nobody
+/// uses: entries have some hundred bytes.
+const MAX_SNAPSHOT_TABLE: u64 = 8 << 20;
+/// What a snapshot may have that is not known here; QEMU's limit.
+const MAX_EXTRA: u64 = 1024;
 const MAX_BITMAPS: u32 = 65535;
-const MAX_BITMAP_DIRECTORY: u64 = 64 << 20;
+const MAX_BITMAP_DIRECTORY: u64 = 8 << 20;
 
 /// Reads the snapshot table.
 pub(super) fn snapshots(
@@ -54,20 +65,53 @@ pub(super) fn snapshots(
     header: &Header,
 ) -> Result<Vec<SnapshotInfo>> {
     let mut found = Vec::new();
-    let mut at = header.snapshots_offset.0;
+    let start = header.snapshots_offset.0;
+    let mut at = start;
+    let mut window = Window::default();
     for _ in 0..header.snapshots {
-        let fixed = read_table(file, HostOffset(at), 40, "snapshot table")?;
-        let extra = u64::from(be32(&fixed, 36));
-        let (id, name) = (u64::from(be16(&fixed, 12)), u64::from(be16(&fixed, 14)));
+        let fixed = window.read(file, at, 40)?;
+        let extra = u64::from(be32(fixed, 36));
+        let (id, name) = (u64::from(be16(fixed, 12)), u64::from(be16(fixed, 14)));
         let length = 40 + extra + id + name;
         let next = at.checked_add(length.next_multiple_of(8));
-        let next = next.filter(|next| next - header.snapshots_offset.0 <= MAX_SNAPSHOT_TABLE);
+        let next = next.filter(|next| next - start <= MAX_SNAPSHOT_TABLE && extra <= MAX_EXTRA);
         let next = next.ok_or_else(|| limit("the snapshot table is too large"))?;
-        let whole = read_table(file, HostOffset(at), length, "snapshot table")?;
-        found.push(snapshot(&whole, extra, id)?);
+        let whole = window.read(file, at, length)?;
+        found.push(SnapshotInfo {
+            end: at + length,
+            ..snapshot(whole, extra, id)?
+        });
         at = next;
     }
     Ok(found)
+}
+
+/// A piece of the snapshot table: its entries are small and many.
+#[derive(Default)]
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    fn read(
+        &mut self,
+        file: &(impl ReadAt + Size + ?Sized),
+        at: u64,
+        length: u64,
+    ) -> Result<&[u8]> {
+        const PIECE: u64 = 64 << 10;
+        let inside = at >= self.start && at + length <= self.start + self.bytes.len() as u64;
+        if !inside {
+            let there = file.size()?.saturating_sub(at);
+            let piece = PIECE.min(there).max(length);
+            self.bytes = read_table(file, HostOffset(at), piece, "snapshot table")?;
+            self.start = at;
+        }
+        let from = usize::try_from(at - self.start).unwrap_or(0);
+        let to = from + usize::try_from(length).unwrap_or(0);
+        Ok(&self.bytes[from..to])
+    }
 }
 
 fn snapshot(bytes: &[u8], extra: u64, id: u64) -> Result<SnapshotInfo> {
@@ -88,6 +132,8 @@ fn snapshot(bytes: &[u8], extra: u64, id: u64) -> Result<SnapshotInfo> {
         disk_size: if extra >= 16 { be64(bytes, 48) } else { 0 },
         l1_offset: HostOffset(be64(bytes, 0)),
         l1_entries: be32(bytes, 8),
+        extra,
+        end: 0,
     })
 }
 
@@ -123,6 +169,8 @@ pub(super) fn bitmaps(
             granularity: 1 << granularity_bits,
             in_use: flags & 1 != 0,
             auto: flags & 2 != 0,
+            table_offset: HostOffset(be64(fixed, 0)),
+            table_entries: be32(fixed, 8),
         });
         rest = rest.get(length.next_multiple_of(8)..).unwrap_or_default();
     }

@@ -9,6 +9,7 @@
 //! `image` reads through them.
 
 mod append;
+mod check;
 mod cluster;
 mod compressed;
 mod entry;
@@ -16,17 +17,24 @@ mod extension;
 mod header;
 mod image;
 mod listing;
+mod prealloc;
+mod refcount;
+mod resize;
 mod spec;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod writer;
 
+pub use check::{CheckReport, Problem, Verdict, check, check_within};
 pub use cluster::{ClusterSize, GuestOffset, HostOffset};
 pub use compressed::Unpacker;
 pub use entry::{CompressedCluster, Mapping};
+pub(crate) use entry::{L2Entry, SubclusterState, l2_table};
 pub use header::{Compression, DataFile, Header, MAGIC};
 pub use image::Qcow2;
 pub use listing::{BitmapInfo, SnapshotInfo};
+pub use prealloc::{Preallocation, create};
+pub use resize::{Beyond, ImageFile, ResizeOptions, resize};
 pub use spec::{Backing, NewImage};
 pub use writer::{NewFile, Writer};

@@ -60,13 +60,14 @@ struct Cache {
 }
 
 impl Tables {
-    /// Reads the L1 table.
+    /// Reads the L1 table, as far as the disk reaches.
     pub(super) fn load(file: &(impl ReadAt + Size + ?Sized), header: &Header) -> Result<Self> {
-        let length = u64::from(header.l1_entries) * 8;
-        let bytes = read_table(file, header.l1_offset, length, "L1 table")?;
+        header.check_places(file.size()?)?;
+        let l1 = read_l1(file, header)?;
+        refuse_overlaps(&l1, header)?;
         let capacity = (CACHE_BYTES / header.cluster.bytes()).max(4);
         Ok(Self {
-            l1: bytes.chunks_exact(8).map(|word| be64(word, 0)).collect(),
+            l1,
             cache: RwLock::default(),
             capacity: usize::try_from(capacity).unwrap_or(4),
         })
@@ -115,6 +116,61 @@ impl Tables {
     }
 }
 
+/// In pieces: the largest table takes 32 MiB, and must not take them twice.
+fn read_l1(file: &(impl ReadAt + Size + ?Sized), header: &Header) -> Result<Vec<u64>> {
+    const PIECE: u64 = 64 << 10;
+    let length = header.l1_needed() * 8;
+    let mut l1 = Vec::with_capacity(usize::try_from(length / 8).unwrap_or(0));
+    let mut at = 0;
+    while at < length {
+        let step = PIECE.min(length - at);
+        let offset = HostOffset(header.l1_offset.0.saturating_add(at));
+        let bytes = read_table(file, offset, step, "L1 table")?;
+        l1.extend(bytes.chunks_exact(8).map(|word| be64(word, 0)));
+        at += step;
+    }
+    Ok(l1)
+}
+
+/// An L2 table belongs to one part of the disk and to nothing else. A few
+/// bytes of tables that point at each other could otherwise describe exabytes
+/// of data.
+fn refuse_overlaps(l1: &[u64], header: &Header) -> Result<()> {
+    let offset = |entry: u64| entry & entry::OFFSET_MASK;
+    let cluster = header.cluster.bytes();
+    for entry in l1.iter().copied().filter(|entry| offset(*entry) != 0) {
+        let table = offset(entry)..offset(entry) + cluster;
+        if let Some(other) = header.what_is_in(&table) {
+            return Err(corrupt(format!("an L2 table overlaps the {other}")));
+        }
+    }
+    // A part at a time: a copy of the largest table would be too much.
+    let parts = l1.len().div_ceil(PART) as u64;
+    for part in 0..parts {
+        let offsets = l1.iter().copied().map(offset).filter(|offset| *offset != 0);
+        refuse_twins(
+            offsets
+                .filter(|offset| offset / cluster % parts == part)
+                .collect(),
+        )?;
+    }
+    Ok(())
+}
+
+/// Entries of an L1 table that are compared at once.
+const PART: usize = 1 << 19;
+
+fn refuse_twins(mut tables: Vec<u64>) -> Result<()> {
+    // Usually they ascend, and need not be sorted.
+    if !tables.is_sorted() {
+        tables.sort_unstable();
+    }
+    if tables.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(corrupt("two parts of the disk share an L2 table"));
+    }
+    Ok(())
+}
+
 /// Reads a table that must lie inside the file: its length is checked before
 /// memory is taken for it.
 pub(super) fn read_table(
@@ -123,8 +179,9 @@ pub(super) fn read_table(
     length: u64,
     what: &str,
 ) -> Result<Vec<u8>> {
+    let size = file.size()?;
     let end = offset.0.checked_add(length);
-    if end.is_none_or(|end| file.size().is_ok_and(|size| end > size)) {
+    if end.is_none_or(|end| end > size) {
         return Err(corrupt(format!(
             "the {what} reaches beyond the end of the file"
         )));

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Makes small images to begin with, in corpus/: needs qemu-img and qemu-io.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+mkdir -p corpus/{header,tables,compressed,check}
+
+number=0
+for options in cluster_size=512 cluster_size=1k,compat=0.10 cluster_size=512,refcount_bits=1 \
+    cluster_size=512,refcount_bits=64 cluster_size=16k,extended_l2=on cluster_size=4k,compression_type=zstd; do
+    for what in empty plain packed snapshot bitmap; do
+        image=$(mktemp)
+        qemu-img create -q -f qcow2 -o "$options" "$image" 96k
+        [[ $what == empty ]] || qemu-io -f qcow2 -c 'write -P 5 0 32k' -c 'write -z 40k 16k' "$image" >/dev/null
+        case $what in
+            packed) qemu-io -f qcow2 -c 'write -c -P 6 64k 16k' "$image" >/dev/null || true ;;
+            snapshot) qemu-img snapshot -c one "$image" 2>/dev/null || true ;;
+            bitmap) qemu-img bitmap --add "$image" one 2>/dev/null || true ;;
+        esac
+        number=$((number + 1))
+        for target in header tables check; do cp "$image" "corpus/$target/$number"; done
+        rm "$image"
+    done
+done
+
+# One packed cluster of each kind, behind the byte that says which it is.
+for kind in zlib zstd; do
+    image=$(mktemp)
+    qemu-img create -q -f qcow2 -o "cluster_size=4k,compression_type=$kind" "$image" 64k
+    qemu-io -f qcow2 -c 'write -c -P 6 0 4k' "$image" >/dev/null
+    end=$(stat -c %s "$image")
+    byte=$([[ $kind == zlib ]] && echo '\x06' || echo '\x07')
+    { printf '%b' "$byte" && tail -c $((end - (end - 1) / 4096 * 4096)) "$image"; } >"corpus/compressed/$kind"
+    rm "$image"
+done
+echo "$number images in corpus"
