@@ -28,7 +28,8 @@ for kind in zlib zstd; do
     qemu-img create -q -f qcow2 -o "cluster_size=4k,compression_type=$kind" "$image" 64k
     qemu-io -f qcow2 -c 'write -c -P 6 0 4k' "$image" >/dev/null
     end=$(stat -c %s "$image")
-    byte=$([[ $kind == zlib ]] && echo '\x06' || echo '\x07')
+    # Twice the exponent of the cluster above 9, and one more for zstd.
+    if [[ $kind == zlib ]]; then byte='\x06'; else byte='\x07'; fi
     { printf '%b' "$byte" && tail -c $((end - (end - 1) / 4096 * 4096)) "$image"; } >"corpus/compressed/$kind"
     rm "$image"
 done

@@ -8,12 +8,13 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 
 use disklet_block::device::{Extents, ReadAt, Size};
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
 use support::models::{VARIANTS, make};
-use support::{Random, Scratch, open, qemu_img, shown};
+use support::{Random, Scratch, attempt, open, shown};
 
 #[test]
 fn disks_that_qemu_wrote_read_the_same_here() {
@@ -27,22 +28,33 @@ fn disks_that_qemu_wrote_read_the_same_here() {
         for round in 0..rounds {
             let mut random = Random::new(500 + round * 100 + number as u64);
             make(&path, options, &mut random, 5);
-            qemu_img(&[
-                "convert",
-                "-f",
-                "qcow2",
-                "-O",
-                "raw",
-                &shown(&path),
-                &shown(&raw),
-            ]);
-            let expected = fs::read(&raw).unwrap();
             let image = Image::open(open(&path), Format::Qcow2, &NoImplicitFiles).unwrap();
+            if !convert(&path, &raw) {
+                // QEMU now and then spoils an image: it puts data where a
+                // packed cluster is. What it cannot read is not read here.
+                let mut bytes = vec![0; usize::try_from(image.size().unwrap()).unwrap()];
+                image.read_at(&mut bytes, 0).unwrap_err();
+                continue;
+            }
+            let expected = fs::read(&raw).unwrap();
             assert_eq!(image.size().unwrap(), expected.len() as u64);
             reads_the_same(&image, &expected, options);
             reads_pieces(&image, &expected, &mut random, options);
         }
     }
+}
+
+fn convert(path: &Path, raw: &Path) -> bool {
+    let arguments = [
+        "convert",
+        "-f",
+        "qcow2",
+        "-O",
+        "raw",
+        &shown(path),
+        &shown(raw),
+    ];
+    attempt("qemu-img", &arguments).status.success()
 }
 
 fn reads_the_same(image: &Image, expected: &[u8], what: &str) {
