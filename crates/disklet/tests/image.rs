@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -265,6 +265,27 @@ fn disks_that_differ_are_told_where() {
     assert_eq!(output.stdout, b"The disks differ at offset 700001.\n");
 }
 
+/// Until the program has the file open that has no name yet: it is at work.
+fn wait_for_nameless_file(pid: u32) {
+    let open = || {
+        let files = fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten();
+        let mut links = files
+            .flatten()
+            .filter_map(|file| fs::read_link(file.path()).ok());
+        links.any(|link| link.to_string_lossy().ends_with("(deleted)"))
+    };
+    let start = Instant::now();
+    while !open() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "no new file was opened"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_killed_conversion_leaves_the_old_file_and_no_other() {
     let scratch = Scratch::new("killed");
@@ -289,7 +310,7 @@ fn a_killed_conversion_leaves_the_old_file_and_no_other() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(150));
+        wait_for_nameless_file(child.id());
         let pid = child.id().to_string();
         let sent = Command::new("kill")
             .args(["-s", signal, &pid])
