@@ -289,9 +289,10 @@ fn wait_for_nameless_file(pid: u32) {
 #[test]
 fn a_killed_conversion_leaves_the_old_file_and_no_other() {
     let scratch = Scratch::new("killed");
-    scratch.disk("disk.raw", 96);
+    scratch.disk("disk.raw", 128);
     fs::write(scratch.0.join("target.qcow2"), b"old").unwrap();
-    for signal in ["KILL", "INT", "TERM"] {
+    // Not INT: who started the tests may have it ignored, and that is inherited.
+    for signal in ["KILL", "TERM"] {
         let args = [
             "convert",
             "-f",
