@@ -226,7 +226,7 @@ impl FlexVolume {
         let secret = fields
             .get("secretRef")
             .and_then(|secret| SecretRef::read(&secret, author, diags));
-        let options = match fields.get("options") {
+        let (options, option_places) = match fields.get("options") {
             Some(options) => read_options(&options, diags)?,
             None => {
                 for (key, view) in fields
@@ -243,7 +243,7 @@ impl FlexVolume {
                 if fields.unread().iter().any(|(key, _)| *key != "fsType") {
                     return None;
                 }
-                read_entries(&fields, &[], diags)?
+                (read_entries(&fields, &[], diags)?, Vec::new())
             }
         };
         if let (Some(secret), Options::Ceph(ceph)) = (&secret, &options)
@@ -274,22 +274,34 @@ impl FlexVolume {
                     .help("remove secretRef"),
             );
         }
-        let entries = fields.entries("options", &mut Diagnostics::default());
-        let placed = |(key, view): (&str, View<'_>)| (key.to_owned(), view.place);
         Some(Self {
             options,
             read_only,
             secret,
             place: view.place.clone(),
-            option_places: entries.into_iter().map(placed).collect(),
+            option_places,
         })
     }
 }
 
-fn read_options(view: &View<'_>, diags: &mut Diagnostics) -> Option<Options> {
+/// Options that a resolution may have to point at.
+const PLACED: [&str; 3] = ["path", "capacity", "part"];
+
+/// The options, and where those stand that may be pointed at.
+fn read_options(
+    view: &View<'_>,
+    diags: &mut Diagnostics,
+) -> Option<(Options, Vec<(String, Place)>)> {
     let fields = view.fields(diags)?;
     let entries = view.entries(diags);
-    read_entries(&fields, &entries, diags)
+    let options = read_entries(&fields, &entries, diags)?;
+    let placed = |key: &str| PLACED.iter().any(|known| known.eq_ignore_ascii_case(key));
+    let places = entries
+        .into_iter()
+        .filter(|(key, _)| placed(key))
+        .map(|(key, view)| (key.to_owned(), view.place))
+        .collect();
+    Some((options, places))
 }
 
 /// Options are texts. What is written as a number is reported and read on as
