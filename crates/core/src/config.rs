@@ -131,14 +131,7 @@ impl Config {
                 Ok(root) => config.take(&View::root(&root, &input.name), diags),
                 Err(errors) => {
                     for error in errors {
-                        let place = Place {
-                            file: input.name.clone(),
-                            pos: error.pos,
-                            path: FieldPath::default(),
-                        };
-                        let mut problem = Diagnostic::error(&place, error.message);
-                        problem.help = error.help.map(str::to_owned);
-                        diags.push(problem);
+                        diags.push(error.in_file(&input.name));
                     }
                 }
             }

@@ -119,6 +119,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_other_modules_do_not_show() {
+        let hidden = shown(Data::pairs([
+            ("chef", Data::pairs([("validation_cert", Data::text("k"))])),
+            ("wireguard", Data::pairs([("content", Data::text("k"))])),
+        ]));
+        let expected = concat!(
+            r#"{"chef":{"validation_cert":"<redacted>"},"#,
+            r#""wireguard":{"content":"<redacted>"}}"#
+        );
+        assert_eq!(hidden, expected);
+    }
+
+    #[test]
     fn passwords_of_users_do_not_show() {
         let user = Data::pairs([
             ("name", Data::text("admin")),

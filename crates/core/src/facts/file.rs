@@ -29,14 +29,7 @@ impl Facts {
                 Ok(root) => facts.take(&View::root(&root, &input.name), diags),
                 Err(errors) => {
                     for error in errors {
-                        let place = Place {
-                            file: input.name.clone(),
-                            pos: error.pos,
-                            path: FieldPath::default(),
-                        };
-                        let mut problem = Diagnostic::error(&place, error.message);
-                        problem.help = error.help.map(str::to_owned);
-                        diags.push(problem);
+                        diags.push(error.in_file(&input.name));
                     }
                 }
             }

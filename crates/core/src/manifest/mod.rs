@@ -32,7 +32,7 @@ pub use pod::VmPod;
 pub use selector::Selector;
 pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 
-use crate::diag::{Diagnostic, Diagnostics, Place, Pos};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName};
 use crate::yaml::{self, Limits, Spanned, View};
 
@@ -79,12 +79,11 @@ impl Objects {
                     let view = View::root(&root, &input.name);
                     self.read_object(&view, namespace, diags);
                 }
-                Err(errors) => errors.into_iter().for_each(|error| {
-                    let mut problem =
-                        Diagnostic::error(&place_in(&input.name, error.pos), error.message);
-                    problem.help = error.help.map(str::to_owned);
-                    diags.push(problem);
-                }),
+                Err(errors) => {
+                    for error in errors {
+                        diags.push(error.in_file(&input.name));
+                    }
+                }
             }
         }
     }
@@ -280,12 +279,4 @@ fn insert_once<K: Ord, V>(
 fn twice(kind: &str, second: &Place, first: &Place) -> Diagnostic {
     Diagnostic::error(second, format!("this {kind} stands twice in the input"))
         .help(format!("the first is at {first}; remove one of the two"))
-}
-
-fn place_in(file: &Arc<str>, pos: Pos) -> Place {
-    Place {
-        file: file.clone(),
-        pos,
-        path: crate::diag::FieldPath::default(),
-    }
 }

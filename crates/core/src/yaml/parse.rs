@@ -4,12 +4,13 @@
 //! as all the nodes it stands for: a small file cannot become a huge tree.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput, Tag};
 
 use super::scalar::resolve;
 use super::{Entry, Node, Value};
-use crate::diag::Pos;
+use crate::diag::{Diagnostic, FieldPath, Place, Pos};
 
 /// What a document may cost.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +42,23 @@ pub struct ParseError {
     pub message: String,
     /// What to do about it.
     pub help: Option<&'static str>,
+}
+
+impl ParseError {
+    /// To be told as a problem of a file.
+    #[must_use]
+    pub fn in_file(self, file: &Arc<str>) -> Diagnostic {
+        let place = Place {
+            file: file.clone(),
+            pos: self.pos,
+            path: FieldPath::default(),
+        };
+        let problem = Diagnostic::error(&place, self.message);
+        match self.help {
+            Some(help) => problem.help(help),
+            None => problem,
+        }
+    }
 }
 
 /// The documents of a YAML text, in order, each with what is wrong in it.

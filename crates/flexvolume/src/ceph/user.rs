@@ -72,6 +72,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_prefix_of_cephs_own_tools_goes() {
+        assert_eq!(CephUser::parse("client.u0").unwrap().as_str(), "u0");
+    }
+
+    #[test]
     fn users_are_plain_words() {
         for text in ["libvirt", "csi-rbd_node.1"] {
             assert_eq!(CephUser::parse(text).unwrap().as_str(), text);
