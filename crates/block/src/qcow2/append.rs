@@ -1,12 +1,15 @@
 //! Appending to a file in large, aligned requests.
 
+use std::cell::LazyCell;
+
 use super::writer::NewFile;
 use crate::error::Result;
 use crate::sys::AlignedBuffer;
 
 /// What is appended, gathered.
 pub(super) struct Appender {
-    buffer: AlignedBuffer,
+    /// Made when it is needed: an empty image appends nothing.
+    buffer: LazyCell<AlignedBuffer>,
     /// Where the buffer's first byte belongs.
     start: u64,
     filled: usize,
@@ -21,7 +24,7 @@ const STEP: u64 = 64 << 20;
 impl Appender {
     pub(super) fn starting_at(offset: u64) -> Self {
         Self {
-            buffer: AlignedBuffer::zeroed(SIZE),
+            buffer: LazyCell::new(|| AlignedBuffer::zeroed(SIZE)),
             start: offset,
             filled: 0,
             file_size: 0,
