@@ -7,7 +7,6 @@ use crate::config::is_plain_host_path;
 use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
 use crate::manifest::Input;
 use crate::names::Sha256;
-use crate::units::{ByteSize, parse_quantity};
 use crate::yaml::{self, Limits, View};
 
 const KIND: &str = "NodeFacts";
@@ -99,10 +98,10 @@ fn path_fact(view: &View<'_>, diags: &mut Diagnostics) -> Option<PathFact> {
     }
     let mut fields = view.fields(diags)?;
     let fact = if let Some(view) = fields.get("file") {
-        size(&view, diags).map(|size| PathFact::File { size })
+        view.size(diags).map(|size| PathFact::File { size })
     } else {
         let number = fields.required("block", diags)?;
-        let seen = fields.get("size").and_then(|view| size(&view, diags));
+        let seen = fields.get("size").and_then(|view| view.size(diags));
         device_number(&number, diags).map(|number| PathFact::Block { number, size: seen })
     };
     fields.no_others(&["block", "size", "file"], diags);
@@ -132,7 +131,7 @@ fn image_fact(view: &View<'_>, diags: &mut Diagnostics) -> Option<ImageFact> {
     let digest = fields.required_text("digest", diags);
     let seen = fields
         .required("size", diags)
-        .and_then(|view| size(&view, diags));
+        .and_then(|view| view.size(diags));
     fields.no_others(&["digest", "size"], diags);
     let digest = digest.and_then(|text| {
         let hex = text.value.strip_prefix("sha256:").unwrap_or(&text.value);
@@ -150,19 +149,4 @@ fn image_fact(view: &View<'_>, diags: &mut Diagnostics) -> Option<ImageFact> {
         digest: digest?,
         size: seen?,
     })
-}
-
-fn size(view: &View<'_>, diags: &mut Diagnostics) -> Option<ByteSize> {
-    let text = view.scalar_text(diags)?;
-    match parse_quantity(text) {
-        Ok(size) => Some(size),
-        Err(error) => {
-            diags.push(
-                Diagnostic::error(&view.place, format!("not a size: {error}"))
-                    .found(format!("{text:?}"))
-                    .allowed("a Kubernetes quantity such as 10Gi"),
-            );
-            None
-        }
-    }
 }

@@ -2,8 +2,8 @@
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName};
-use crate::units::{ByteSize, parse_quantity};
-use crate::yaml::{Fields, Spanned, Value, View};
+use crate::units::ByteSize;
+use crate::yaml::{Fields, Spanned, View};
 
 use super::Meta;
 use super::meta::{parse_name, required_name, texts};
@@ -130,8 +130,8 @@ impl PersistentVolume {
         let mut spec = object.required("spec", diags)?.fields(diags)?;
         let capacity = spec
             .required("capacity", diags)
-            .and_then(|view| view.fields(diags))
-            .and_then(|mut capacity| storage_size(&mut capacity, diags));
+            .and_then(|view| view.fields(diags)?.required("storage", diags))
+            .and_then(|view| view.size(diags));
         let access_modes = access_modes(&mut spec, diags);
         let mode = VolumeMode::read(&mut spec, diags);
         let class = spec.text("storageClassName", diags).or(old_class);
@@ -271,10 +271,7 @@ fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<ReadSource>
         "hostPath" => path(diags).map(PvSource::HostPath),
         other => Some(PvSource::Kubelet(other.to_owned())),
     }?;
-    let read_only = view
-        .node
-        .get("readOnly")
-        .is_some_and(|node| node.value == Value::Bool(true));
+    let read_only = view.fields(diags)?.flag("readOnly", diags);
     let place = view.place;
     Some(ReadSource {
         source: Spanned { value, place },
@@ -340,7 +337,8 @@ impl Claim {
         let request = spec
             .required("resources", diags)
             .and_then(|view| view.fields(diags)?.required("requests", diags))
-            .and_then(|view| storage_size(&mut view.fields(diags)?, diags));
+            .and_then(|view| view.fields(diags)?.required("storage", diags))
+            .and_then(|view| view.size(diags));
         let class = spec.text("storageClassName", diags).or(old_class);
         Some(Self {
             meta,
@@ -377,20 +375,4 @@ fn access_modes(spec: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<String> {
         .iter()
         .filter_map(|mode| mode.text(diags).map(str::to_owned))
         .collect()
-}
-
-fn storage_size(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<ByteSize> {
-    let view = fields.required("storage", diags)?;
-    let text = view.scalar_text(diags)?;
-    match parse_quantity(text) {
-        Ok(size) => Some(size),
-        Err(error) => {
-            diags.push(
-                Diagnostic::error(&view.place, format!("not a size: {error}"))
-                    .found(format!("{text:?}"))
-                    .allowed("a Kubernetes quantity such as 10Gi or 500M"),
-            );
-            None
-        }
-    }
 }

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::domain::{
     BackingFile, Cpu, Disk, DiskSource, Domain, Format, Hypervisor, Owner, RbdAuth, Slice,
 };
-use crate::names::{ContainerName, Namespace, ObjectName};
+use crate::names::{ContainerName, ImageName, Namespace, ObjectName, Sha256};
 use crate::units::ByteSize;
 
 /// All that resolution decided about a VM.
@@ -123,10 +123,7 @@ fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
             store_file,
             overlay,
         } => vec![
-            Step::PullImage {
-                image: image.to_string(),
-                digest: digest.map(|digest| digest.to_string()),
-            },
+            pull_image(image, *digest),
             Step::CreateOverlay {
                 pool,
                 volume: overlay.name.clone(),
@@ -152,10 +149,7 @@ fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
             recreate,
             ..
         } => vec![
-            Step::PullImage {
-                image: image.to_string(),
-                digest: digest.map(|digest| digest.to_string()),
-            },
+            pull_image(image, *digest),
             expose_device(disk, device, false),
             Step::FillRoot {
                 device: device.exposed.clone(),
@@ -183,6 +177,13 @@ fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
             file: path.clone(),
             label,
         }],
+    }
+}
+
+fn pull_image(image: &ImageName, digest: Option<Sha256>) -> Step {
+    Step::PullImage {
+        image: image.to_string(),
+        digest: digest.map(|digest| digest.to_string()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Entry, Node, Value};
 use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
 use crate::text::{Data, Text};
+use crate::units::{ByteSize, parse_quantity};
 
 /// A value with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +104,22 @@ impl<'n> View<'n> {
             Value::Str(text) | Value::Int(_, text) | Value::Float(_, text) => Some(text),
             _ => {
                 self.wrong_kind("a text or a number", diags);
+                None
+            }
+        }
+    }
+
+    /// A size, written as a Kubernetes quantity.
+    pub fn size(&self, diags: &mut Diagnostics) -> Option<ByteSize> {
+        let text = self.scalar_text(diags)?;
+        match parse_quantity(text) {
+            Ok(size) => Some(size),
+            Err(error) => {
+                diags.push(
+                    Diagnostic::error(&self.place, format!("not a size: {error}"))
+                        .found(format!("{text:?}"))
+                        .allowed("a Kubernetes quantity such as 10Gi or 500M"),
+                );
                 None
             }
         }

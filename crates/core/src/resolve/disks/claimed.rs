@@ -47,15 +47,10 @@ impl Resolver<'_> {
             .iter()
             .find(|volume| volume.name.value == *name)?;
         let place = &at.source.place;
-        let (source, size) = match claimed.volume.mode {
-            VolumeMode::Block => {
-                let (device, size) = self.claimed_device(vm, name, claimed, place, diags)?;
-                (Source::BlockClaim(device), size)
-            }
-            VolumeMode::Filesystem => {
-                let (file, size) = self.claimed_image(vm, name, claimed, place, diags)?;
-                (Source::DiskImage(file), size)
-            }
+        let (exposed, size) = self.claimed_path(vm, name, claimed, place, diags)?;
+        let source = match claimed.volume.mode {
+            VolumeMode::Block => Source::BlockClaim(exposed),
+            VolumeMode::Filesystem => Source::DiskImage(exposed),
         };
         Some(Piece {
             name: name.to_string(),
@@ -73,8 +68,9 @@ impl Resolver<'_> {
         })
     }
 
-    /// The device of a block claim, and its size if somebody has looked.
-    pub(super) fn claimed_device(
+    /// The device of a block claim, or the image of a filesystem claim, and
+    /// its size if somebody has looked.
+    pub(super) fn claimed_path(
         &self,
         vm: Vm<'_>,
         name: &VolumeName,
@@ -82,12 +78,15 @@ impl Resolver<'_> {
         place: &Place,
         diags: &mut Diagnostics,
     ) -> Option<(ExposedPath, Option<ByteSize>)> {
-        let from = self.claimed_path(vm, claimed);
-        let (number, size) = match self.seen(vm, &from) {
-            Fact::Unknown => (None, None),
-            Fact::Known(PathFact::Block { number, size }) => (Some(number), size),
-            Fact::Known(other) => {
-                diags.push(wrong_path(claimed, &from, "a block device", other, place));
+        let from = self.path_on_node(vm, claimed);
+        let (number, size) = match (self.seen(vm, &from), claimed.volume.mode) {
+            (Fact::Unknown, _) => (None, None),
+            (Fact::Known(PathFact::Block { number, size }), VolumeMode::Block) => {
+                (Some(number), size)
+            }
+            (Fact::Known(PathFact::File { size }), VolumeMode::Filesystem) => (None, Some(size)),
+            (Fact::Known(other), _) => {
+                diags.push(wrong_path(claimed, &from, other, place));
                 return None;
             }
         };
@@ -99,34 +98,9 @@ impl Resolver<'_> {
         Some((exposed, size))
     }
 
-    fn claimed_image(
-        &self,
-        vm: Vm<'_>,
-        name: &VolumeName,
-        claimed: &ClaimedDisk<'_>,
-        place: &Place,
-        diags: &mut Diagnostics,
-    ) -> Option<(ExposedPath, Option<ByteSize>)> {
-        let from = self.claimed_path(vm, claimed);
-        let size = match self.seen(vm, &from) {
-            Fact::Unknown => None,
-            Fact::Known(PathFact::File { size }) => Some(size),
-            Fact::Known(other) => {
-                diags.push(wrong_path(claimed, &from, "a raw disk image", other, place));
-                return None;
-            }
-        };
-        let exposed = ExposedPath {
-            exposed: self.exposed_path(vm, name),
-            from,
-            number: None,
-        };
-        Some((exposed, size))
-    }
-
     /// Where the kubelet puts a claim's volume. Without a cluster there is no
     /// kubelet, and a node's own storage is used where it is.
-    fn claimed_path(&self, vm: Vm<'_>, claimed: &ClaimedDisk<'_>) -> HostPath {
+    fn path_on_node(&self, vm: Vm<'_>, claimed: &ClaimedDisk<'_>) -> HostPath {
         let volume = claimed.volume;
         let source = &volume.source.value;
         let own_path = match source {
@@ -175,11 +149,14 @@ impl Resolver<'_> {
 fn wrong_path(
     claimed: &ClaimedDisk<'_>,
     path: &HostPath,
-    wanted: &str,
     found: PathFact,
     place: &Place,
 ) -> Diagnostic {
     let claim = &claimed.claim.meta.name;
+    let wanted = match claimed.volume.mode {
+        VolumeMode::Block => "a block device",
+        VolumeMode::Filesystem => "a raw disk image",
+    };
     let help = match (found, claimed.volume.mode) {
         (PathFact::Missing, VolumeMode::Filesystem) => {
             "put a raw disk image named disk.img into the volume; to plan for another node use --facts FILE, or --offline"

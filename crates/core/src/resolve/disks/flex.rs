@@ -15,6 +15,14 @@ use crate::text::Secret;
 use crate::units::ByteSize;
 use crate::yaml::Spanned;
 
+/// What the type of a flexvolume decides.
+struct Storage {
+    source: Source,
+    format: Format,
+    size: Size,
+    migration: Migration,
+}
+
 impl Resolver<'_> {
     pub(super) fn flex_disk(
         &self,
@@ -25,57 +33,63 @@ impl Resolver<'_> {
     ) -> Option<Piece> {
         let place = &name.place;
         let name = &name.value;
-        let (source, format, size, migration) = match &disk.flex.options {
-            Options::Qcow2(options) => {
-                let size = ByteSize::from_bytes(options.capacity.bytes());
-                check_new_volume(size, options.part.number(), disk.flex, diags);
-                let file = self.volume_file(format!("{}-{name}", vm.uuid));
-                let migration = self.volumes_migration();
-                (
-                    Source::NewVolume(file),
-                    Format::Qcow2,
-                    Size::Known(size),
-                    migration,
-                )
-            }
-            Options::Raw(options) => {
-                let allowed = self.raw_device(&options.path, disk.flex.place_of("path"), diags)?;
-                let device = ExposedPath {
-                    from: HostPath::Known(options.path.clone()),
-                    exposed: self.exposed_path(vm, name),
-                    number: allowed.number,
-                };
-                (
-                    Source::RawDevice(device),
-                    Format::Raw,
-                    allowed.size,
-                    Migration::Copied,
-                )
-            }
-            Options::Ceph(ceph) => {
-                let key = self.ceph_key(vm, name, disk, ceph, diags);
-                let ceph = ceph.clone();
-                (
-                    Source::Rbd { ceph, key },
-                    Format::Raw,
-                    Size::OnNode,
-                    Migration::Shared,
-                )
-            }
-        };
+        let storage = self.flex_storage(vm, name, disk, diags)?;
         Some(Piece {
             name: name.to_string(),
             serial: Serial::of_volume(name.as_str()),
             place: place.clone(),
             device: DeviceKind::Disk,
-            source,
-            format,
-            size,
+            source: storage.source,
+            format: storage.format,
+            size: storage.size,
             read_only: disk.read_only,
-            migration,
+            migration: storage.migration,
             mounts: mounts_of(vm, name, disk),
             link: None,
             claim: disk.claim.clone(),
+        })
+    }
+
+    fn flex_storage(
+        &self,
+        vm: Vm<'_>,
+        name: &VolumeName,
+        disk: &FlexDisk<'_>,
+        diags: &mut Diagnostics,
+    ) -> Option<Storage> {
+        Some(match &disk.flex.options {
+            Options::Qcow2(options) => {
+                let size = ByteSize::from_bytes(options.capacity.bytes());
+                check_new_volume(size, options.part.number(), disk.flex, diags);
+                Storage {
+                    source: Source::NewVolume(self.volume_file(format!("{}-{name}", vm.uuid))),
+                    format: Format::Qcow2,
+                    size: Size::Known(size),
+                    migration: self.volumes_migration(),
+                }
+            }
+            Options::Raw(options) => {
+                let allowed = self.raw_device(&options.path, disk.flex.place_of("path"), diags)?;
+                Storage {
+                    source: Source::RawDevice(ExposedPath {
+                        from: HostPath::Known(options.path.clone()),
+                        exposed: self.exposed_path(vm, name),
+                        number: allowed.number,
+                    }),
+                    format: Format::Raw,
+                    size: allowed.size,
+                    migration: Migration::Copied,
+                }
+            }
+            Options::Ceph(ceph) => Storage {
+                source: Source::Rbd {
+                    ceph: ceph.clone(),
+                    key: self.ceph_key(vm, name, disk, ceph, diags),
+                },
+                format: Format::Raw,
+                size: Size::OnNode,
+                migration: Migration::Shared,
+            },
         })
     }
 

@@ -70,7 +70,7 @@ impl Resolver<'_> {
             );
         }
         let name = &device.volume.value;
-        let (device, seen_size) = self.claimed_device(vm, name, claimed, place, diags)?;
+        let (device, seen_size) = self.claimed_path(vm, name, claimed, place, diags)?;
         let image = &vm.pod.container.image.value;
         let stored = self.stored_image(image);
         let device_size = seen_size.unwrap_or(claimed.volume.capacity);
