@@ -146,8 +146,7 @@ impl PersistentVolume {
         });
         let source = read_source(&spec, diags)?;
         refuse_block_of_files(&source, mode, diags);
-        let read_only = source.read_only
-            || (!access_modes.is_empty() && access_modes.iter().all(|mode| mode == "ReadOnlyMany"));
+        let read_only = source.read_only || only_to_read(&access_modes);
         Some(Self {
             place: view.place.clone(),
             labels,
@@ -318,6 +317,8 @@ pub struct Claim {
     pub volume: Option<Spanned<ObjectName>>,
     /// `status.phase`, if the API server has set it.
     pub phase: Option<String>,
+    /// It asks for reading only, by its only access mode.
+    pub read_only: bool,
 }
 
 /// Where the class stood before it became a field.
@@ -340,9 +341,11 @@ impl Claim {
             .and_then(|view| view.fields(diags)?.required("storage", diags))
             .and_then(|view| view.size(diags));
         let class = spec.text("storageClassName", diags).or(old_class);
+        let access_modes = access_modes(&mut spec, diags);
         Some(Self {
             meta,
-            access_modes: access_modes(&mut spec, diags),
+            read_only: only_to_read(&access_modes),
+            access_modes,
             mode: VolumeMode::read(&mut spec, diags),
             class: class.unwrap_or_default().to_owned(),
             selector: spec
@@ -368,6 +371,11 @@ fn old_class<'n>(view: &View<'n>) -> Option<&'n str> {
 fn phase(object: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<String> {
     let mut status = object.fields("status", diags)?;
     status.text("phase", diags).map(str::to_owned)
+}
+
+/// Many nodes may mount it at the same time, so none of them may write.
+fn only_to_read(access_modes: &[String]) -> bool {
+    !access_modes.is_empty() && access_modes.iter().all(|mode| mode == "ReadOnlyMany")
 }
 
 fn access_modes(spec: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<String> {

@@ -57,9 +57,11 @@ impl Resolver<'_> {
         };
         let place = &device.volume.place;
         if claimed.read_only {
+            let (claim, volume) = (&claimed.claim.meta.name, &claimed.volume.name);
             diags.push(
                 Diagnostic::error(place, "the root disk cannot be read-only")
-                    .help("remove readOnly from the claim or its volume"),
+                    .found(format!("claim {claim}, volume {volume}"))
+                    .help("remove readOnly, and use an access mode such as ReadWriteOnce"),
             );
             return None;
         }

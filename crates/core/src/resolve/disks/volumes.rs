@@ -162,11 +162,12 @@ impl Resolver<'_> {
         diags: &mut Diagnostics,
     ) -> Option<DiskVolume<'v>> {
         let (claim, volume) = self.bound(pod, at, name, diags)?;
+        let read_only = read_only || claim.read_only || volume.read_only;
         if let PvSource::Flex(flex) = &volume.source.value {
             refuse_less_than_promised(flex, volume, diags);
             return Some(DiskVolume::Flex(FlexDisk {
                 flex,
-                read_only: read_only || flex.read_only || volume.read_only,
+                read_only,
                 claim: Some(Claimed {
                     claim: claim.meta.name.clone(),
                     volume: volume.name.clone(),
@@ -184,7 +185,6 @@ impl Resolver<'_> {
             );
             return None;
         }
-        let read_only = read_only || volume.read_only;
         let mounted = pod
             .container
             .mounts
