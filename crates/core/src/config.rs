@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
+use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos, is_unprintable};
 use crate::domain::Hypervisor;
 use crate::manifest::{CpuModel, Input};
 use crate::names::PoolName;
@@ -121,6 +121,19 @@ impl Config {
     /// The pool of ephemeral volumes and root overlays.
     pub const VOLUMES: &str = "volumes";
 
+    /// The settings that a file can have.
+    pub(crate) const FIELDS: [&str; 9] = [
+        "dataDir",
+        "runDir",
+        "kubeletRoot",
+        "emulator",
+        "pools",
+        "rawDevices",
+        "domainType",
+        "defaultMemory",
+        "cpuModel",
+    ];
+
     /// Reads a configuration file. It is ours, so every field is checked.
     pub fn read(input: &Input, diags: &mut Diagnostics) -> Self {
         let mut config = Self::default();
@@ -163,6 +176,10 @@ impl Config {
         let Some(mut fields) = view.fields(diags) else {
             return;
         };
+        if let Some(kind) = fields.get("kind") {
+            diags.push(not_a_setting(&kind));
+            return;
+        }
         for (key, target) in [
             ("dataDir", &mut self.data_dir),
             ("runDir", &mut self.run_dir),
@@ -190,7 +207,7 @@ impl Config {
         if let Some(word) = fields.spanned_text("cpuModel", diags) {
             self.cpu_model = read_cpu_model(&word, diags);
         }
-        fields.no_others(&FIELDS, diags);
+        fields.no_others(&Self::FIELDS, diags);
     }
 
     fn take_memory(&mut self, view: &View<'_>, diags: &mut Diagnostics) {
@@ -208,47 +225,53 @@ impl Config {
     }
 }
 
-const FIELDS: [&str; 9] = [
-    "dataDir",
-    "runDir",
-    "kubeletRoot",
-    "emulator",
-    "pools",
-    "rawDevices",
-    "domainType",
-    "defaultMemory",
-    "cpuModel",
-];
+/// All of a manifest's fields are unknown here; one word about it is enough.
+fn not_a_setting(kind: &View<'_>) -> Diagnostic {
+    let problem = Diagnostic::error(&kind.place, "an object is no configuration of a node")
+        .allowed(Config::FIELDS.join(", "));
+    match kind.node.as_str() {
+        Some(name @ "NodeFacts") => problem
+            .found(format!("{name:?}"))
+            .help("give facts with --facts instead of --config"),
+        Some(name) => problem
+            .found(format!("{name:?}"))
+            .help("give manifests with -f instead of --config"),
+        None => problem.found(kind.node.kind()),
+    }
+}
 
-/// Whether a text is an absolute path that stays where it says and that XML
-/// can carry.
+/// Whether a text is an absolute path that stays where it says, and that shows
+/// as it is.
 #[must_use]
 pub fn is_plain_host_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.split('/').any(|part| part == "..")
-        && !path
-            .chars()
-            .any(|c| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'))
+        && !path.chars().any(is_unprintable)
 }
 
 fn host_path(fields: &mut Fields<'_>, key: &str, diags: &mut Diagnostics) -> Option<String> {
     let text = fields.spanned_text(key, diags)?;
-    if !is_plain_host_path(&text.value) {
-        diags.push(
-            Diagnostic::error(&text.place, "not an absolute path without \"..\"")
-                .found(format!("{:?}", text.value)),
-        );
-        return None;
+    match parse_host_path(&text.value) {
+        Ok(path) => Some(path),
+        Err(why) => {
+            diags.push(Diagnostic::error(&text.place, why).found(format!("{:?}", text.value)));
+            None
+        }
     }
-    let trimmed = text.value.trim_end_matches('/');
-    if trimmed.is_empty() {
-        diags.push(Diagnostic::error(
-            &text.place,
-            "the root directory is nobody's place to keep things",
-        ));
-        return None;
+}
+
+/// Reads a path of the node at which something of its own is or will be.
+pub fn parse_host_path(text: &str) -> Result<String, &'static str> {
+    if text.chars().any(is_unprintable) {
+        return Err("has a control or invisible character in it");
     }
-    Some(trimmed.to_owned())
+    if !is_plain_host_path(text) {
+        return Err("not an absolute path without \"..\"");
+    }
+    if text.split('/').all(|part| matches!(part, "" | ".")) {
+        return Err("must not be the root directory; name a path below it");
+    }
+    Ok(text.trim_end_matches('/').to_owned())
 }
 
 fn read_pool(name: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<(PoolName, Pool)> {

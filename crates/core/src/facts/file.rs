@@ -49,14 +49,21 @@ impl Facts {
             return;
         };
         for (key, wanted) in [("kind", KIND), ("apiVersion", API_VERSION)] {
-            if let Some(text) = fields.required_text(key, diags)
-                && text.value != wanted
-            {
+            let Some(text) = fields.required_text(key, diags) else {
+                continue;
+            };
+            if text.value != wanted {
                 diags.push(
                     Diagnostic::error(&text.place, "not a file of facts")
                         .found(format!("{:?}", text.value))
-                        .allowed(wanted),
+                        .allowed(wanted)
+                        .help(match key {
+                            "kind" => "give manifests with -f instead of --facts",
+                            _ => "this version of Disklet reads no other",
+                        }),
                 );
+                // What is wrong with it as facts helps nobody.
+                return;
             }
         }
         for (path, view) in fields.entries("paths", diags) {

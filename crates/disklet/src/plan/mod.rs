@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use disklet_core::config::{Config, RawDeviceGlob, command_line_place, is_plain_host_path};
+use disklet_core::config::{Config, RawDeviceGlob, command_line_place, parse_host_path};
 use disklet_core::diag::{Diagnostic, Diagnostics};
 use disklet_core::facts::{Facts, Questions};
 use disklet_core::manifest::Objects;
@@ -90,16 +90,12 @@ fn configuration(args: &PlanArgs, diags: &mut Diagnostics) -> Config {
         }
     }
     if let Some(root) = &args.kubelet_root {
-        if is_plain_host_path(root) {
-            config.kubelet_root = root.trim_end_matches('/').to_owned();
-        } else {
-            diags.push(
-                Diagnostic::error(
-                    &command_line_place("--kubelet-root"),
-                    "not an absolute path without \"..\"",
-                )
-                .found(format!("{root:?}")),
-            );
+        match parse_host_path(root) {
+            Ok(root) => config.kubelet_root = root,
+            Err(why) => diags.push(
+                Diagnostic::error(&command_line_place("--kubelet-root"), why)
+                    .found(format!("{root:?}")),
+            ),
         }
     }
     config
