@@ -15,7 +15,8 @@ mod pod;
 mod selector;
 mod volume;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
 pub use annotations::{
@@ -32,6 +33,7 @@ pub use pod::VmPod;
 pub use selector::Selector;
 pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 
+use crate::config::Config;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName};
 use crate::yaml::{self, Limits, Spanned, View};
@@ -77,7 +79,7 @@ impl Objects {
             match document {
                 Ok(root) => {
                     let view = View::root(&root, &input.name);
-                    self.read_object(&view, namespace, diags);
+                    self.read_object(&view, None, namespace, diags);
                 }
                 Err(errors) => {
                     for error in errors {
@@ -102,93 +104,78 @@ impl Objects {
             .any(|(kind, _, _)| kind == "PersistentVolume")
     }
 
-    fn read_object(&mut self, view: &View<'_>, namespace: &Namespace, diags: &mut Diagnostics) {
+    /// Reads an object; `listed` is the kind of the typed list it is in.
+    fn read_object(
+        &mut self,
+        view: &View<'_>,
+        listed: Option<&'static str>,
+        namespace: &Namespace,
+        diags: &mut Diagnostics,
+    ) {
         let errors_before = diags.errors();
-        self.read_by_kind(view, namespace, diags);
+        let Some(kind) = kind_of(view, listed, diags) else {
+            return;
+        };
+        self.read_by_kind(view, &kind, namespace, diags);
         if diags.errors() > errors_before {
             let meta = view.node.get("metadata");
             let text = |key: &str| meta.and_then(|meta| meta.get(key)?.as_str());
-            let kind = view.node.get("kind").and_then(|kind| kind.as_str());
-            if let (Some(kind), Some(name)) = (kind, text("name")) {
+            if let Some(name) = text("name") {
                 let namespace = text("namespace").unwrap_or(namespace.as_str());
-                let entry = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+                let entry = (kind.value, namespace.to_owned(), name.to_owned());
                 self.refused.insert(entry);
             }
         }
     }
 
-    fn read_by_kind(&mut self, view: &View<'_>, namespace: &Namespace, diags: &mut Diagnostics) {
-        let Some(mut fields) = view.fields(diags) else {
-            return;
-        };
-        let Some(kind) = fields.required_text("kind", diags) else {
-            return;
-        };
+    fn read_by_kind(
+        &mut self,
+        view: &View<'_>,
+        kind: &Spanned<String>,
+        namespace: &Namespace,
+        diags: &mut Diagnostics,
+    ) {
         match kind.value.as_str() {
-            "List"
-            | "PodList"
-            | "ConfigMapList"
-            | "SecretList"
-            | "PersistentVolumeList"
-            | "PersistentVolumeClaimList" => {
-                for item in fields.items("items", diags) {
-                    self.read_object(&item, namespace, diags);
-                }
-            }
             "Pod" => self.read_pod(view, namespace, diags),
-            "PersistentVolume" => {
-                if let Some(volume) = PersistentVolume::read(view, diags) {
-                    let key = volume.name.clone();
-                    insert_once(
-                        &mut self.volumes,
-                        key,
-                        volume,
-                        |v| &v.place,
-                        "PersistentVolume",
-                        diags,
-                    );
+            name @ "PersistentVolume" => {
+                let volume = PersistentVolume::read(view, diags);
+                insert_once(&mut self.volumes, volume, name, diags);
+            }
+            name @ "PersistentVolumeClaim" => {
+                let claim = Claim::read(view, namespace, diags);
+                insert_once(&mut self.claims, claim, name, diags);
+            }
+            name @ "ConfigMap" => {
+                let map = DataObject::read_config_map(view, namespace, diags);
+                insert_once(&mut self.config_maps, map, name, diags);
+            }
+            name @ "Secret" => {
+                let secret = DataObject::read_secret(view, namespace, diags);
+                insert_once(&mut self.secrets, secret, name, diags);
+            }
+            "List" => self.read_items(view, None, namespace, diags),
+            name => {
+                let of = name.strip_suffix("List");
+                match KINDS.into_iter().find(|known| of == Some(known)) {
+                    Some(of) => self.read_items(view, Some(of), namespace, diags),
+                    None => skip(view, kind, diags),
                 }
             }
-            "PersistentVolumeClaim" => {
-                if let Some(claim) = Claim::read(view, namespace, diags) {
-                    let key = claim.meta.key();
-                    insert_once(
-                        &mut self.claims,
-                        key,
-                        claim,
-                        |c| &c.meta.place,
-                        &kind.value,
-                        diags,
-                    );
-                }
-            }
-            "ConfigMap" => {
-                if let Some(map) = DataObject::read_config_map(view, namespace, diags) {
-                    let key = map.meta.key();
-                    insert_once(
-                        &mut self.config_maps,
-                        key,
-                        map,
-                        |m| &m.meta.place,
-                        &kind.value,
-                        diags,
-                    );
-                }
-            }
-            "Secret" => {
-                if let Some(secret) = DataObject::read_secret(view, namespace, diags) {
-                    let key = secret.meta.key();
-                    insert_once(
-                        &mut self.secrets,
-                        key,
-                        secret,
-                        |s| &s.meta.place,
-                        &kind.value,
-                        diags,
-                    );
-                }
-            }
-            _ => skip(view, &kind, diags),
+        }
+    }
+
+    fn read_items(
+        &mut self,
+        view: &View<'_>,
+        of: Option<&'static str>,
+        namespace: &Namespace,
+        diags: &mut Diagnostics,
+    ) {
+        let Some(mut list) = view.fields(diags) else {
+            return;
+        };
+        for item in list.items("items", diags) {
+            self.read_object(&item, of, namespace, diags);
         }
     }
 
@@ -227,15 +214,45 @@ const KINDS: [&str; 5] = [
     "Secret",
 ];
 
+/// What an object says that it is. In a typed list, the items of the API
+/// server's own answers leave it to the list.
+fn kind_of(
+    view: &View<'_>,
+    listed: Option<&'static str>,
+    diags: &mut Diagnostics,
+) -> Option<Spanned<String>> {
+    let mut fields = view.fields(diags)?;
+    if let Some(kind) = fields.get("kind") {
+        return kind.spanned_text(diags);
+    }
+    if let Some(listed) = listed {
+        return Some(Spanned {
+            value: listed.to_owned(),
+            place: view.place.clone(),
+        });
+    }
+    if let Some(setting) = Config::FIELDS.iter().find_map(|key| fields.get(key)) {
+        diags.push(
+            Diagnostic::error(
+                &setting.place,
+                "a setting of the node has no place in a manifest",
+            )
+            .help("give the configuration file with --config instead of -f"),
+        );
+        return None;
+    }
+    fields.required_text("kind", diags)
+}
+
 fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) {
-    if KINDS
-        .iter()
-        .any(|known| known.eq_ignore_ascii_case(&kind.value))
-    {
+    let lists = KINDS.map(|kind| format!("{kind}List"));
+    let lists = lists.iter().map(String::as_str);
+    let known = || KINDS.into_iter().chain(lists.clone()).chain(["List"]);
+    if known().any(|known| known.eq_ignore_ascii_case(&kind.value)) {
         diags.push(
             Diagnostic::error(&kind.place, "unknown kind")
                 .found(format!("{:?}", kind.value))
-                .did_you_mean(&kind.value, KINDS),
+                .did_you_mean(&kind.value, known()),
         );
         return;
     }
@@ -254,25 +271,64 @@ fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) {
     if kind.value == "NodeFacts" {
         notice.message = "skipped: facts of a node are given with --facts".to_owned();
     }
-    if kind.value == "VM" {
-        notice.message =
-            "skipped: VM objects are not planned by this version, VM pods are".to_owned();
+    if ["VM", "VirtualMachine", "VirtualMachineInstance"].contains(&kind.value.as_str()) {
+        notice.message = format!(
+            "skipped: {} objects are not planned by this version, VM pods are",
+            kind.value
+        );
     }
     diags.push(notice);
 }
 
-fn insert_once<K: Ord, V>(
-    map: &mut BTreeMap<K, V>,
-    key: K,
-    value: V,
-    place: fn(&V) -> &Place,
+/// An object that stands in the input once.
+trait Unique {
+    type Key: Ord;
+    fn key(&self) -> Self::Key;
+    fn place(&self) -> &Place;
+}
+
+impl Unique for PersistentVolume {
+    type Key = ObjectName;
+    fn key(&self) -> ObjectName {
+        self.name.clone()
+    }
+    fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Unique for Claim {
+    type Key = Key;
+    fn key(&self) -> Key {
+        self.meta.key()
+    }
+    fn place(&self) -> &Place {
+        &self.meta.place
+    }
+}
+
+impl Unique for DataObject {
+    type Key = Key;
+    fn key(&self) -> Key {
+        self.meta.key()
+    }
+    fn place(&self) -> &Place {
+        &self.meta.place
+    }
+}
+
+fn insert_once<V: Unique>(
+    map: &mut BTreeMap<V::Key, V>,
+    value: Option<V>,
     kind: &str,
     diags: &mut Diagnostics,
 ) {
-    if let Some(first) = map.get(&key) {
-        diags.push(twice(kind, place(&value), place(first)));
-    } else {
-        map.insert(key, value);
+    let Some(value) = value else { return };
+    match map.entry(value.key()) {
+        Entry::Vacant(entry) => {
+            entry.insert(value);
+        }
+        Entry::Occupied(first) => diags.push(twice(kind, value.place(), first.get().place())),
     }
 }
 
