@@ -59,7 +59,7 @@ pub struct Annotations {
     /// A ConfigMap or Secret with files for the guest.
     pub files_source: Option<Spanned<DataRef>>,
     /// The domain's UUID.
-    pub system_uuid: Option<Uuid>,
+    pub system_uuid: Option<Spanned<Uuid>>,
     /// No network-config for the guest.
     pub force_dhcp: bool,
     /// The CPU the guest sees.

@@ -72,9 +72,9 @@ pub enum EnvSource {
         /// Which kind of object.
         kind: ObjectKind,
         /// Its name.
-        name: ObjectName,
+        name: Spanned<ObjectName>,
         /// The key.
-        key: DataKey,
+        key: Spanned<DataKey>,
         /// Left out if missing.
         optional: bool,
     },
@@ -206,7 +206,8 @@ fn check_sub_path(path: Spanned<String>, diags: &mut Diagnostics) -> Option<Span
         Err(problem) => {
             diags.push(
                 Diagnostic::error(&path.place, format!("the path within the volume {problem}"))
-                    .found(format!("{:?}", path.value)),
+                    .found(format!("{:?}", path.value))
+                    .allowed("a path within the volume, such as etc/app.conf; none for all of it"),
             );
             None
         }
@@ -313,8 +314,8 @@ fn read_env_source(view: &View<'_>, diags: &mut Diagnostics) -> Option<EnvSource
     let optional = fields.flag("optional", diags);
     Some(EnvSource::Key {
         kind: object,
-        name: name?.value,
-        key: key?.value,
+        name: name?,
+        key: key?,
         optional,
     })
 }

@@ -4,7 +4,7 @@
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::guest::GuestPath;
 use crate::names::{DataKey, ObjectName};
-use crate::yaml::{Fields, Spanned, View};
+use crate::yaml::{Fields, Spanned, Value, View};
 
 use super::container::only_source;
 use super::meta::required_name;
@@ -296,12 +296,21 @@ fn file_path(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<String>
 
 fn mode(fields: &mut Fields<'_>, key: &str, diags: &mut Diagnostics) -> Option<u32> {
     let view = fields.get(key)?;
-    let number = view.int(diags)?;
-    let mode = u32::try_from(number).ok().filter(|mode| *mode <= 0o777);
+    // Digits that are not octal make a number all the same, only not a whole
+    // one: "0888" is told as it was written.
+    let (number, text) = match &view.node.value {
+        Value::Int(number, text) => (u32::try_from(*number).ok(), text),
+        Value::Float(_, text) => (None, text),
+        _ => {
+            view.wrong_kind("a whole number", diags);
+            return None;
+        }
+    };
+    let mode = number.filter(|mode| *mode <= 0o777);
     if mode.is_none() {
         diags.push(
             Diagnostic::error(&view.place, "not permission bits")
-                .found(number)
+                .found(text)
                 .allowed("0 to 0777 octal, which is 0 to 511 decimal"),
         );
     }

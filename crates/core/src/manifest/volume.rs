@@ -1,6 +1,6 @@
 //! The volumes of a pod.
 
-use disklet_flexvolume::{self as flexvolume, Options};
+use disklet_flexvolume::{self as flexvolume, OptionError, Options};
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName, VolumeName};
@@ -312,14 +312,23 @@ fn read_entries(
     diags: &mut Diagnostics,
 ) -> Option<Options> {
     let errors_before = diags.errors();
-    let texts: Vec<(&str, &str)> = entries
-        .iter()
-        .filter_map(|(key, view)| Some((*key, option_text(key, view, diags)?)))
-        .collect();
+    let mut texts = Vec::new();
+    let mut refused = Vec::new();
+    for (key, view) in entries {
+        match option_text(key, view, diags) {
+            Some(text) => texts.push((*key, text)),
+            None => refused.push(*key),
+        }
+    }
     match Options::parse(texts) {
         Ok(options) => (diags.errors() == errors_before).then_some(options),
         Err(errors) => {
-            for error in errors {
+            // What was refused already is not missing.
+            let known = |error: &OptionError| {
+                let mut refused = refused.iter();
+                refused.any(|key| key.eq_ignore_ascii_case(&error.key))
+            };
+            for error in errors.into_iter().filter(|error| !known(error)) {
                 let entry = entries.iter().find(|(key, _)| *key == error.key);
                 let place = entry.map_or_else(
                     || {

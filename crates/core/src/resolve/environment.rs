@@ -70,16 +70,16 @@ impl Resolver<'_> {
                 let namespace = &pod.meta.namespace;
                 let wanted = DataRef {
                     kind: *kind,
-                    name: name.clone(),
+                    name: name.value.clone(),
                 };
                 let object = if *optional {
-                    self.find_data(namespace, *kind, name)
+                    self.find_data(namespace, *kind, &name.value)
                 } else {
-                    self.data_object(namespace, &wanted, &source.place, diags)
+                    self.data_object(namespace, &wanted, &name.place, diags)
                 }?;
-                let found = object.data.get(key);
+                let found = object.data.get(&key.value);
                 if found.is_none() && !optional {
-                    diags.push(missing_key(key, object, source));
+                    diags.push(missing_key(&key.value, object, key));
                 }
                 found.map(as_text)
             }

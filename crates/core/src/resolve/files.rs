@@ -207,8 +207,7 @@ fn all_keys(object: &DataObject, mode: u32) -> Vec<VolumeFile> {
 /// The files that a mount shows, at their paths in the guest.
 fn mounted(mount: &VolumeMount, files: Vec<VolumeFile>, diags: &mut Diagnostics) -> Vec<GuestFile> {
     let mut shown = Vec::new();
-    // An optional object that is missing has nothing to show.
-    let nothing = files.is_empty();
+    let all: Vec<_> = files.iter().map(|file| file.path.clone()).collect();
     let sub_path = mount
         .sub_path
         .as_ref()
@@ -242,11 +241,14 @@ fn mounted(mount: &VolumeMount, files: Vec<VolumeFile>, diags: &mut Diagnostics)
     }
     if let Some(sub) = &mount.sub_path
         && shown.is_empty()
-        && !nothing
+        // An optional object that is missing has nothing to show.
+        && !all.is_empty()
     {
         diags.push(
             Diagnostic::error(&sub.place, "the volume has nothing under this path")
-                .found(format!("{:?}", sub.value)),
+                .found(format!("{:?}", sub.value))
+                .allowed(all.join(", "))
+                .did_you_mean(&sub.value, all.iter().map(String::as_str)),
         );
     }
     shown

@@ -93,13 +93,27 @@ fn refuse_uuid_twice(pods: &[VmPod], diags: &mut Diagnostics) {
     for pod in pods.iter().filter(|pod| !pod.refused) {
         let uuid = domain_uuid(pod);
         if let Some(first) = seen.insert(uuid, pod) {
-            diags.push(
-                Diagnostic::error(&pod.meta.place, "two VMs cannot have one UUID")
-                    .found(format!("{uuid}, which pod {} has too", first.meta.name))
-                    .help("correct VirtletSystemUUID of one of the two"),
-            );
+            diags.push(one_uuid(uuid, first, pod));
         }
     }
+}
+
+/// Who has chosen a UUID can choose another; else it comes from the UIDs.
+fn one_uuid(uuid: Uuid, first: &VmPod, second: &VmPod) -> Diagnostic {
+    for (chooser, other) in [(second, first), (first, second)] {
+        if let Some(chosen) = &chooser.annotations.system_uuid {
+            let other = &other.meta.name;
+            return Diagnostic::error(&chosen.place, "two VMs cannot have one UUID")
+                .found(format!("{uuid}, which pod {other} has too"))
+                .help("choose another VirtletSystemUUID for one of the two");
+        }
+    }
+    let mut place = second.meta.place.clone();
+    place.path = place.path.key("metadata").key("uid");
+    let uid = second.meta.uid.as_deref().unwrap_or_default();
+    Diagnostic::error(&place, "two pods cannot have one UID")
+        .found(format!("{uid}, which pod {} has too", first.meta.name))
+        .help("remove the uid of a pod that is not in the cluster: the API server gives it one")
 }
 
 /// What all VMs of one resolution share.
@@ -218,8 +232,8 @@ fn missing_help<'k>(
 /// The annotation's, else one made of the pod's UID; a pod from a file has
 /// none yet, so there its namespace and name stand in.
 fn domain_uuid(pod: &VmPod) -> Uuid {
-    if let Some(uuid) = pod.annotations.system_uuid {
-        return uuid;
+    if let Some(uuid) = &pod.annotations.system_uuid {
+        return uuid.value;
     }
     let meta = &pod.meta;
     let name = match &meta.uid {

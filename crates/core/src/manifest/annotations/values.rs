@@ -103,7 +103,10 @@ pub(super) fn root_size(
 /// table that QEMU opens.
 pub(crate) const MAX_DISK_BYTES: u64 = 2 << 50;
 
-pub(super) fn system_uuid(text: &Spanned<String>, diags: &mut Diagnostics) -> Option<Uuid> {
+pub(super) fn system_uuid(
+    text: &Spanned<String>,
+    diags: &mut Diagnostics,
+) -> Option<Spanned<Uuid>> {
     let uuid = Uuid::try_parse(text.value.trim())
         .ok()
         .filter(|uuid| !uuid.is_nil());
@@ -114,7 +117,8 @@ pub(super) fn system_uuid(text: &Spanned<String>, diags: &mut Diagnostics) -> Op
                 .allowed("32 hexadecimal digits, such as 1b4d298f-6151-40b0-a1d4-269fc41d48f0"),
         );
     }
-    uuid
+    let place = text.place.clone();
+    uuid.map(|value| Spanned { value, place })
 }
 
 pub(super) fn lines(text: &str) -> Vec<String> {
