@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+pub use disklet_flexvolume::is_unprintable;
 use serde::Serialize;
 
 /// A line and a column, both counted from 1; 0 if there are none, as on a
@@ -210,13 +211,6 @@ fn printable(c: char) -> impl Iterator<Item = char> {
     let escaped = is_unprintable(c).then(|| c.escape_default());
     let plain = (!is_unprintable(c)).then_some(c);
     escaped.into_iter().flatten().chain(plain)
-}
-
-/// Whether a character would not show, or would change how others show.
-#[must_use]
-pub fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// The known word nearest to a written one, if it is near enough to be meant.

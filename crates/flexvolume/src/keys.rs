@@ -93,7 +93,7 @@ impl Name {
                 "host or host:port, several separated by commas; IPv6 as [address]:port".to_owned()
             }
             Self::Pool | Self::Volume => {
-                r"1 to 255 bytes without / @ : = , \ and control characters, not beginning with -"
+                r"1 to 255 bytes without / @ : = , \ and control or invisible characters, not beginning with -"
                     .to_owned()
             }
             Self::User => "letters, digits, _ . and -".to_owned(),

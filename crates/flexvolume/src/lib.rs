@@ -17,6 +17,7 @@ mod options;
 mod partition;
 mod problem;
 mod unit;
+mod unprintable;
 
 pub use capacity::{Capacity, CapacityError};
 pub use ceph::{
@@ -26,6 +27,7 @@ pub use decimal::Decimal;
 pub use options::{Kind, Options, Qcow2, Raw};
 pub use partition::{Partition, PartitionError};
 pub use problem::{OptionError, Problem, ValueError};
+pub use unprintable::is_unprintable;
 
 /// The driver names that are ours: the one under which Virtlet installs its
 /// driver, and the one that its Ceph documentation uses.

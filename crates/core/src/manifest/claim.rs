@@ -1,6 +1,6 @@
 //! PersistentVolumes and PersistentVolumeClaims.
 
-use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::diag::{Diagnostic, Diagnostics, Place, is_unprintable};
 use crate::names::{Namespace, ObjectName};
 use crate::units::ByteSize;
 use crate::yaml::{Fields, Spanned, View};
@@ -287,12 +287,12 @@ fn foreign_driver(view: &View<'_>) -> Option<String> {
 fn check_host_path(path: &Spanned<String>, diags: &mut Diagnostics) -> bool {
     let sound = path.value.starts_with('/')
         && !path.value.split('/').any(|part| part == "..")
-        && !path.value.chars().any(char::is_control);
+        && !path.value.chars().any(is_unprintable);
     if !sound {
         diags.push(
             Diagnostic::error(&path.place, "not a path that Disklet follows")
                 .found(format!("{:?}", path.value))
-                .allowed("an absolute path without \"..\""),
+                .allowed("an absolute path without \"..\" and invisible characters"),
         );
     }
     sound

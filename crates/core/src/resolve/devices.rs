@@ -6,7 +6,7 @@
 
 use super::Resolver;
 use crate::config::RawDeviceGlob;
-use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::diag::{Diagnostic, Diagnostics, Place, is_unprintable};
 use crate::facts::{DeviceNumber, Fact, PathFact};
 use crate::plan::Size;
 
@@ -16,7 +16,7 @@ pub fn is_device_path(path: &str) -> bool {
     path.strip_prefix("/dev/").is_some_and(|below| {
         !below.is_empty()
             && !below.split('/').any(|part| matches!(part, "" | "." | ".."))
-            && !below.chars().any(char::is_control)
+            && !below.chars().any(is_unprintable)
     })
 }
 
@@ -38,7 +38,7 @@ impl Resolver<'_> {
             diags.push(
                 Diagnostic::error(place, "not a path of a device")
                     .found(format!("{path:?}"))
-                    .allowed("a path below /dev without \".\", \"..\" and empty components"),
+                    .allowed("a path below /dev without \".\", \"..\", empty components and invisible characters"),
             );
             return None;
         }

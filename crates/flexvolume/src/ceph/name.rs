@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::is_unprintable;
+
 /// The name of a RADOS pool or of an image in it.
 ///
 /// Both end up in `pool/image@snapshot:option=value`, which libvirt and QEMU
@@ -31,8 +33,8 @@ impl RbdName {
             if SEPARATORS.contains(&character) {
                 return Err(NameError::Separator(character));
             }
-            if is_unwritable(character) {
-                return Err(NameError::Unwritable(character));
+            if is_unprintable(character) {
+                return Err(NameError::Unprintable(character));
             }
         }
         Ok(Self(text.to_owned()))
@@ -43,11 +45,6 @@ impl RbdName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
-
-/// Characters that a domain's XML cannot hold, and control characters.
-fn is_unwritable(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 impl fmt::Display for RbdName {
@@ -67,8 +64,8 @@ pub enum NameError {
     LeadingDash,
     /// It has a character that separates a name from what follows it.
     Separator(char),
-    /// It has a control character, or one that XML cannot hold.
-    Unwritable(char),
+    /// It has a control character, or one that does not show.
+    Unprintable(char),
 }
 
 impl fmt::Display for NameError {
@@ -80,10 +77,10 @@ impl fmt::Display for NameError {
             Self::Separator(character) => {
                 write!(f, "has {character:?} in it, which would end the name")
             }
-            Self::Unwritable(character) => {
+            Self::Unprintable(character) => {
                 write!(
                     f,
-                    "has a character in it that cannot be written, {character:?}"
+                    "has a control or invisible character in it, {character:?}"
                 )
             }
         }
@@ -125,9 +122,10 @@ mod tests {
             ("a=b", NameError::Separator('=')),
             ("a,readonly", NameError::Separator(',')),
             ("a\\:b", NameError::Separator('\\')),
-            ("a\n", NameError::Unwritable('\n')),
-            ("a\0", NameError::Unwritable('\0')),
-            ("a\u{ffff}", NameError::Unwritable('\u{ffff}')),
+            ("a\n", NameError::Unprintable('\n')),
+            ("a\0", NameError::Unprintable('\0')),
+            ("a\u{202e}b", NameError::Unprintable('\u{202e}')),
+            ("a\u{ffff}", NameError::Unprintable('\u{ffff}')),
         ] {
             assert_eq!(RbdName::parse(text), Err(problem), "{text:?}");
         }
