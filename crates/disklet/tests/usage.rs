@@ -206,4 +206,25 @@ fn the_command_line_wins_over_environment_and_configuration() {
     assert_eq!(code(&[], Some("sdb"), "sdc"), Some(1));
     assert_eq!(code(&["--raw-devices", "sda"], Some("sdb"), "sda"), Some(0));
     assert_eq!(code(&["--raw-devices", "sda"], Some("sdb"), "sdb"), Some(1));
+    // An empty variable is as good as none: the file's list holds.
+    for nothing in ["", " "] {
+        assert_eq!(code(&[], Some(nothing), "sdc"), Some(0), "{nothing:?}");
+        assert_eq!(code(&[], Some(nothing), "loop0"), Some(1), "{nothing:?}");
+        let option = ["--raw-devices", nothing];
+        assert_eq!(code(&option, Some("sdb"), "sdc"), Some(0), "{nothing:?}");
+    }
+    // Commas too many make no glob, least of all one that matches everything.
+    for list in ["sdb,", ",sdb", "sdb, ,", " sdb ,,"] {
+        for (option, variable) in [
+            (&[][..], Some(list)),
+            (&["--raw-devices", list], None),
+            (&["--raw-devices", list], Some("sdc")),
+        ] {
+            assert_eq!(code(option, variable, "sdb"), Some(0), "{list:?}");
+            assert_eq!(code(option, variable, "sdc"), Some(1), "{list:?}");
+        }
+    }
+    // A list of nothing allows nothing.
+    assert_eq!(code(&[], Some(","), "sdc"), Some(1));
+    assert_eq!(code(&["--raw-devices", " , "], None, "sdc"), Some(1));
 }

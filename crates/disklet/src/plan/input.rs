@@ -19,10 +19,11 @@ pub(super) fn read_all(
     diags: &mut Diagnostics,
     mut take: impl FnMut(Input, &mut Diagnostics),
 ) {
-    let facts = args
-        .facts
-        .as_deref()
-        .and_then(|path| fs::canonicalize(path).ok());
+    // Facts and configuration may lie in the directory of the manifests.
+    let others: Vec<_> = [&args.facts, &args.config]
+        .into_iter()
+        .filter_map(|path| fs::canonicalize(path.as_deref()?).ok())
+        .collect();
     let mut stdin_read = false;
     for path in &args.files {
         if path.as_os_str() == "-" {
@@ -40,7 +41,8 @@ pub(super) fn read_all(
         let mut files = Vec::new();
         collect(path, args.recursive, true, &mut files, diags);
         for file in files {
-            if facts.is_some() && fs::canonicalize(&file).ok() == facts {
+            let real = || fs::canonicalize(&file).ok();
+            if !others.is_empty() && real().is_some_and(|real| others.contains(&real)) {
                 continue;
             }
             if let Some(input) = read_file(&file, diags) {

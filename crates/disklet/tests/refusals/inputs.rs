@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
-use super::program::{Outcome, POD, Scratch, plan};
+use super::program::{Outcome, POD, Scratch, plan, program_for_seconds, run};
 
 fn plan_path(path: &Path) -> Outcome {
     plan(&[Path::new("-f"), path], b"")
@@ -54,6 +55,74 @@ fn links_that_lead_nowhere_or_in_circles_are_noticed() {
 fn a_name_that_is_no_text_is_shown_somehow() {
     let name = std::ffi::OsStr::from_bytes(b"caf\xe9\x1b[2J.yaml");
     plan_path(Path::new(name)).assert_says("cannot be read");
+}
+
+#[test]
+fn a_name_that_would_deceive_is_shown_as_it_is() {
+    for (name, shown) in [
+        ("pod-\u{202e}lmay.exe", "pod-\\u{202e}lmay.exe:1:1: "),
+        ("pod\u{200b}.yaml", "pod\\u{200b}.yaml:1:1: "),
+    ] {
+        plan_path(Path::new(name)).assert_says(shown);
+    }
+}
+
+/// Without a writer, reading a pipe would never end.
+#[test]
+fn a_pipe_in_a_directory_is_not_waited_for() {
+    let scratch = Scratch::new("pipe");
+    let pipe = scratch.path().join("a-pipe.yaml");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    symlink(&pipe, scratch.path().join("link-to-a-pipe.yaml")).unwrap();
+    let of_directory = || {
+        let mut command = program_for_seconds(20);
+        command
+            .args(["plan", "--offline", "-f"])
+            .arg(scratch.path());
+        run(command, b"")
+    };
+    of_directory().assert_says("the directory has no manifests");
+    scratch.file("pod.yaml", POD);
+    let outcome = of_directory();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("VM default/vm"));
+}
+
+/// Such as the substitution of a command in a shell.
+#[test]
+fn a_pipe_that_is_named_is_read() {
+    let scratch = Scratch::new("named-pipe");
+    let pipe = scratch.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let mut command = program_for_seconds(20);
+    command.args(["plan", "--offline", "-f"]).arg(&pipe);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| fs::write(&pipe, POD).unwrap());
+        run(command, b"")
+    });
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+}
+
+/// Where they lie in the directory of the manifests, they are not read as such.
+#[test]
+fn facts_and_configuration_may_lie_among_the_manifests() {
+    let scratch = Scratch::new("together");
+    scratch.file("pod.yaml", POD);
+    let config = scratch.file("config.yaml", "dataDir: /srv/disklet\n");
+    let facts = scratch.file(
+        "facts.yaml",
+        "kind: NodeFacts\napiVersion: disklet.io/v1alpha1\n",
+    );
+    let [directory, with_config, with_facts] = ["-f", "--config", "--facts"].map(Path::new);
+    let mut args = vec![directory, scratch.path(), with_facts, &facts];
+    plan(&args, b"").assert_says("give the configuration file with --config instead of -f");
+    args.extend([with_config, &config]);
+    let outcome = plan(&args, b"");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.stderr, "");
+    assert!(outcome.stdout.contains("/srv/disklet/volumes"));
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use disklet_core::diag::is_unprintable;
+
 /// Where the cases are.
 pub(crate) fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/refusals")
@@ -54,8 +56,11 @@ impl Outcome {
             faults.push(format!("gives no reason: {beginning}"));
         }
         // Neither a terminal nor a reader may be misled by what was found.
-        if self.stderr.chars().any(|c| c.is_control() && c != '\n') {
-            faults.push(format!("writes control characters: {beginning:?}"));
+        let odd = |c: char| is_unprintable(c) && c != '\n';
+        if self.stderr.chars().any(odd) || self.stdout.chars().any(odd) {
+            faults.push(format!(
+                "writes control or invisible characters: {beginning:?}"
+            ));
         }
         let ours = |line: &str| LINES.iter().any(|start| line.starts_with(start));
         if self.code == Some(1) && !self.stderr.lines().all(ours) {
@@ -85,6 +90,15 @@ pub(crate) fn program() -> Command {
 pub(crate) struct Budget {
     pub(crate) mebibytes: u32,
     pub(crate) cpu_seconds: u32,
+}
+
+/// The program with so many seconds: one that waits for ever ends with 124.
+pub(crate) fn program_for_seconds(seconds: u32) -> Command {
+    let mut command = clean(Command::new("timeout"));
+    command
+        .arg(seconds.to_string())
+        .arg(env!("CARGO_BIN_EXE_disklet"));
+    command
 }
 
 /// The program with so much address space and time, by way of a shell: a bomb
