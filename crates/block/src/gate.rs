@@ -31,8 +31,9 @@ impl Role {
 
 /// Decides on files that images name.
 pub trait Gate {
-    /// Opens the file that an image names, or refuses.
-    fn open(&self, name: &str, role: Role) -> Result<FileDevice>;
+    /// Opens the file that an image names, or refuses. A relative name is
+    /// meant from the directory of the image.
+    fn open(&self, name: &str, role: Role, image: &FileDevice) -> Result<FileDevice>;
 }
 
 /// Opens nothing: for images from outside.
@@ -40,7 +41,7 @@ pub trait Gate {
 pub struct NoImplicitFiles;
 
 impl Gate for NoImplicitFiles {
-    fn open(&self, name: &str, role: Role) -> Result<FileDevice> {
+    fn open(&self, name: &str, role: Role, _image: &FileDevice) -> Result<FileDevice> {
         Err(forbidden(
             name,
             role,
@@ -68,21 +69,11 @@ impl BelowDirectories {
 }
 
 impl Gate for BelowDirectories {
-    fn open(&self, name: &str, role: Role) -> Result<FileDevice> {
-        let path = Path::new(name);
-        let plain = path
-            .components()
-            .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-        if !path.is_absolute() || !plain {
-            return Err(forbidden(
-                name,
-                role,
-                "it is not an absolute path without \"..\"",
-            ));
-        }
+    fn open(&self, name: &str, role: Role, image: &FileDevice) -> Result<FileDevice> {
+        let path = absolute(name, image).map_err(|why| forbidden(name, role, why))?;
         for directory in &self.directories {
             if let Ok(below) = path.strip_prefix(directory) {
-                return self.open_below(directory, below, name, role);
+                return self.open_below(directory, below, &path, role);
             }
         }
         Err(forbidden(
@@ -98,15 +89,16 @@ impl BelowDirectories {
         &self,
         directory: &Path,
         below: &Path,
-        name: &str,
+        path: &Path,
         role: Role,
     ) -> Result<FileDevice> {
+        let name = path.display().to_string();
         let failed = |error: rustix::io::Errno| {
             Error::io(
                 format!("the {} cannot be opened", role.name()),
                 error.into(),
             )
-            .of(name)
+            .of(name.escape_debug().to_string())
         };
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = rustix::fs::open(directory, flags, Mode::empty()).map_err(failed)?;
@@ -118,8 +110,57 @@ impl BelowDirectories {
             ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
         )
         .map_err(failed)?;
-        FileDevice::new(file.into(), name, self.caching)
+        Ok(FileDevice::new(file.into(), name, self.caching)?.opened_at(path))
     }
+}
+
+/// The path that an image means. Nothing of it is looked up but the directory
+/// of the image itself.
+fn absolute(name: &str, image: &FileDevice) -> std::result::Result<PathBuf, &'static str> {
+    let path = Path::new(name);
+    if path.is_absolute() {
+        let plain = path
+            .components()
+            .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        return plain
+            .then(|| path.to_owned())
+            .ok_or("an absolute path may not have \"..\"");
+    }
+    // To QEMU it is not a path then, but nbd:, json: and the like.
+    let is_protocol = name
+        .find([':', '/'])
+        .is_some_and(|at| name[at..].starts_with(':'));
+    if name.is_empty() || is_protocol {
+        return Err("it is not the path of a file");
+    }
+    let mut directory =
+        directory_of(image).ok_or("it is relative, and the directory of the image is not known")?;
+    let mut parts = path.components().peekable();
+    // Going up from a directory without links is what the kernel would do, too.
+    while let Some(Component::CurDir | Component::ParentDir) = parts.peek() {
+        if parts.next() == Some(Component::ParentDir) {
+            directory.pop();
+        }
+    }
+    for part in parts {
+        match part {
+            Component::Normal(part) => directory.push(part),
+            _ => return Err("a relative path may have \"..\" at its beginning only"),
+        }
+    }
+    Ok(directory)
+}
+
+/// Where an image is by the path that it was opened with, as QEMU has it: if
+/// that is a link, where the link is, not what it leads to.
+fn directory_of(image: &FileDevice) -> Option<PathBuf> {
+    let parent = image.path()?.parent()?;
+    let parent = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
+    parent.canonicalize().ok()
 }
 
 fn forbidden(name: &str, role: Role, why: &str) -> Error {
@@ -150,13 +191,22 @@ mod tests {
         directory
     }
 
+    /// An image that names others.
+    fn image(directory: &Path) -> FileDevice {
+        let path = directory.join("image");
+        fs::write(&path, b"").unwrap();
+        FileDevice::open(&path, Caching::Buffered).unwrap()
+    }
+
     #[test]
     fn nothing_opens_for_images_from_outside() {
+        let directory = scratch("nothing");
         let refused = NoImplicitFiles
-            .open("/etc/passwd", Role::Backing)
+            .open("/etc/passwd", Role::Backing, &image(&directory))
             .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Forbidden);
         assert!(refused.to_string().contains("/etc/passwd"));
+        fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]
@@ -166,20 +216,49 @@ mod tests {
         symlink("base", directory.join("inside")).unwrap();
         symlink("/etc/passwd", directory.join("outside")).unwrap();
         let gate = BelowDirectories::new([directory.clone()], Caching::Buffered);
+        let image = image(&directory);
         let name = |file: &str| directory.join(file).display().to_string();
-        gate.open(&name("base"), Role::Backing).unwrap();
-        gate.open(&name("inside"), Role::Backing).unwrap();
+        for good in [&name("base"), &name("inside"), "base", "./inside"] {
+            gate.open(good, Role::Backing, &image).unwrap();
+        }
         for bad in [
             &name("outside"),
             &name("../x"),
-            "base",
+            "outside",
+            "absent",
+            "../../../../../etc/passwd",
             "/etc/passwd",
-            "",
-            "nbd://x",
-            "json:{}",
         ] {
-            gate.open(bad, Role::Data).unwrap_err();
+            gate.open(bad, Role::Data, &image).unwrap_err();
         }
+        for bad in ["", "nbd://x", "json:{}", "file:base", "x/../base"] {
+            let refused = gate.open(bad, Role::Data, &image).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Forbidden, "{bad}: {refused}");
+        }
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn relative_names_are_meant_from_where_the_image_was_opened() {
+        let directory = scratch("relative");
+        let (one, other) = (directory.join("one"), directory.join("other"));
+        for place in [&one, &other] {
+            fs::create_dir(place).unwrap();
+            fs::write(place.join("base"), b"x").unwrap();
+        }
+        fs::write(one.join("image"), b"").unwrap();
+        symlink(one.join("image"), other.join("image")).unwrap();
+        let gate = BelowDirectories::new([other.clone()], Caching::Buffered);
+        let opened = |path: PathBuf| FileDevice::open(&path, Caching::Buffered).unwrap();
+        let through_link = opened(other.join("image"));
+        let base = gate.open("base", Role::Backing, &through_link).unwrap();
+        assert_eq!(base.path(), Some(&*other.join("base")));
+        let itself = opened(one.join("image"));
+        gate.open("base", Role::Backing, &itself).unwrap_err();
+        gate.open("../other/base", Role::Backing, &itself).unwrap();
+        let nowhere = fs::File::open(one.join("image")).unwrap();
+        let nowhere = FileDevice::new(nowhere, "image", Caching::Buffered).unwrap();
+        gate.open("base", Role::Backing, &nowhere).unwrap_err();
         fs::remove_dir_all(directory).unwrap();
     }
 }

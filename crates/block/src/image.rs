@@ -218,13 +218,13 @@ impl Opening<'_> {
         let header = Qcow2::read_header(&file, &name)?;
         let data: Option<Arc<dyn Source>> = match &header.data_file {
             DataFile::Own => None,
-            DataFile::External { name: file, .. } => {
-                let file = file.as_deref().ok_or_else(|| {
+            DataFile::External { name: named, .. } => {
+                let named = named.as_deref().ok_or_else(|| {
                     unsupported("the image does not say where its data file is").of(&name)
                 })?;
                 let data = self
                     .gate
-                    .open(file, Role::Data)
+                    .open(named, Role::Data, &file)
                     .map_err(|error| error.of(&name))?;
                 self.enter(&data)?;
                 Some(Arc::new(data))
@@ -232,7 +232,7 @@ impl Opening<'_> {
         };
         let backing = match &header.backing_file {
             None => None,
-            Some(file) => {
+            Some(named) => {
                 let format = header.backing_format.as_deref();
                 let format = format.and_then(Format::from_name).ok_or_else(|| {
                     unsupported("the image does not say that its backing file is raw or qcow2; a format is not guessed")
@@ -240,7 +240,7 @@ impl Opening<'_> {
                 })?;
                 let below = self
                     .gate
-                    .open(file, Role::Backing)
+                    .open(named, Role::Backing, &file)
                     .map_err(|error| error.of(&name))?;
                 Some(Arc::new(self.open(below, format)?))
             }

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
@@ -32,6 +32,8 @@ pub struct FileDevice {
     /// The same file with O_DIRECT.
     direct: Option<File>,
     name: String,
+    /// Where it was opened, if it was by a path.
+    path: Option<PathBuf>,
     is_block: bool,
 }
 
@@ -54,7 +56,7 @@ impl FileDevice {
             .custom_flags(flags)
             .open(path)
             .map_err(|error| Error::io("cannot be opened", error).of(&name))?;
-        Self::new(file, name, caching)
+        Ok(Self::new(file, name, caching)?.opened_at(path))
     }
 
     /// Takes an open file; `name` is for messages.
@@ -76,7 +78,22 @@ impl FileDevice {
             file,
             direct,
             name,
+            path: None,
         })
+    }
+
+    /// Remembers the path by which it was opened.
+    pub(crate) fn opened_at(self, path: &Path) -> Self {
+        Self {
+            path: Some(path.to_owned()),
+            ..self
+        }
+    }
+
+    /// The path by which it was opened, if it was by one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// The name given at opening.
