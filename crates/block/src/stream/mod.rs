@@ -39,6 +39,7 @@ use crate::convert::{Before, Watch};
 use crate::device::{ReadAt, Resize, Size, Target, WriteAt};
 use crate::error::{Error, ErrorKind, Result, limit};
 use crate::image::Format;
+use crate::qcow2::MAGIC;
 
 use carrier::Carrier;
 use inflow::Inflow;
@@ -53,7 +54,7 @@ impl<T: Size + ReadAt + WriteAt + Resize + Sync> Scratch for T {}
 #[derive(Clone, Copy)]
 pub struct Options<'c> {
     /// What the stream holds, within its wrapping.
-    pub format: Format,
+    pub contents: Contents,
     /// What is wrapped around it.
     pub unwrap: Unwrap,
     /// What it may cost.
@@ -67,11 +68,31 @@ pub struct Options<'c> {
 impl std::fmt::Debug for Options<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
-            .field("format", &self.format)
+            .field("contents", &self.contents)
             .field("unwrap", &self.unwrap)
             .field("limits", &self.limits)
             .field("before", &self.before)
             .finish_non_exhaustive()
+    }
+}
+
+/// How it is known what a stream holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// The caller knows.
+    As(Format),
+    /// The first bytes within the wrapping tell; for streams whose writer is
+    /// trusted, see [`Unwrap::ByMagic`].
+    ByMagic,
+}
+
+impl Contents {
+    fn format(self, start: &[u8]) -> Format {
+        match self {
+            Self::As(format) => format,
+            Self::ByMagic if start.starts_with(&MAGIC) => Format::Qcow2,
+            Self::ByMagic => Format::Raw,
+        }
     }
 }
 
@@ -130,15 +151,23 @@ pub fn to_raw(
     watch: &dyn Watch,
 ) -> Result<Report> {
     let mut carrier = Carrier::new(options, target, scratch, watch);
-    Inflow::run(stream, options.unwrap, |inflow| match options.format {
-        Format::Raw => copy_raw(inflow, options.limits.disk, &mut carrier),
-        Format::Qcow2 => place_qcow2(inflow, &options.limits, &mut carrier, watch),
+    Inflow::run(stream, options.unwrap, |inflow| {
+        let mut window = Window::default();
+        window.fill(inflow)?;
+        match options.contents.format(window.bytes()) {
+            Format::Raw => copy_raw(inflow, window, options.limits.disk, &mut carrier),
+            Format::Qcow2 => place_qcow2(inflow, window, &options.limits, &mut carrier, watch),
+        }
     })?;
     carrier.finish()
 }
 
-fn copy_raw(inflow: &mut Inflow, most: u64, carrier: &mut Carrier<'_>) -> Result<()> {
-    let mut window = Window::default();
+fn copy_raw(
+    inflow: &mut Inflow,
+    mut window: Window,
+    most: u64,
+    carrier: &mut Carrier<'_>,
+) -> Result<()> {
     let mut size = 0;
     loop {
         window.fill(inflow)?;
@@ -160,12 +189,11 @@ fn copy_raw(inflow: &mut Inflow, most: u64, carrier: &mut Carrier<'_>) -> Result
 
 fn place_qcow2(
     inflow: &mut Inflow,
+    mut window: Window,
     limits: &Limits,
     carrier: &mut Carrier<'_>,
     watch: &dyn Watch,
 ) -> Result<()> {
-    let mut window = Window::default();
-    window.fill(inflow)?;
     let mut placer = Placer::new(window.bytes(), limits.file)?;
     let header = placer.header();
     if header.size > limits.disk {

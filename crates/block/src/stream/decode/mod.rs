@@ -35,8 +35,9 @@ pub enum Unwrap {
 }
 
 impl Wrapping {
-    /// By the first bytes of a stream.
-    fn by_magic(start: &[u8]) -> Self {
+    /// By the first bytes of a stream, see [`Unwrap::ByMagic`].
+    #[must_use]
+    pub fn by_magic(start: &[u8]) -> Self {
         match start {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,

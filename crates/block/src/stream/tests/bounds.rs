@@ -22,7 +22,7 @@ fn child() {
     };
     let (target, scratch) = (open("target"), open("scratch"));
     let options = Options {
-        format: Format::Qcow2,
+        contents: Contents::As(Format::Qcow2),
         unwrap: Unwrap::As(Wrapping::Xz),
         limits: Limits {
             disk: 2 << 40,

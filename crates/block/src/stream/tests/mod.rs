@@ -91,7 +91,7 @@ fn sample(length: usize) -> Vec<u8> {
 
 fn options(format: Format, unwrap: Unwrap) -> Options<'static> {
     Options {
-        format,
+        contents: Contents::As(format),
         unwrap,
         limits: Limits {
             disk: 1 << 30,
