@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Forbidden,
     /// The caller asked for something outside the image, or for nonsense.
     Invalid,
+    /// Somebody else is using the image.
+    Busy,
     /// There is not enough room.
     NoSpace,
     /// The caller asked to stop.

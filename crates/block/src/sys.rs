@@ -127,6 +127,46 @@ pub(crate) fn block_zero(device: &File, offset: u64, length: u64) -> io::Result<
     Ok(())
 }
 
+/// Locks a byte of a file for sharing, as long as the file is open. The lock
+/// belongs to the open file, not to the process.
+pub(crate) fn lock_byte(file: &File, byte: u64) -> io::Result<()> {
+    byte_lock(file, libc::F_OFD_SETLK, libc::F_RDLCK, byte).map(|_| ())
+}
+
+/// Takes back a lock of [`lock_byte`].
+pub(crate) fn unlock_byte(file: &File, byte: u64) -> io::Result<()> {
+    byte_lock(file, libc::F_OFD_SETLK, libc::F_UNLCK, byte).map(|_| ())
+}
+
+/// Whether anybody but this open file has locked a byte.
+pub(crate) fn is_byte_locked(file: &File, byte: u64) -> io::Result<bool> {
+    let found = byte_lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, byte)?;
+    Ok(libc::c_int::from(found.l_type) != libc::F_UNLCK)
+}
+
+fn byte_lock(
+    file: &File,
+    command: libc::c_int,
+    kind: libc::c_int,
+    byte: u64,
+) -> io::Result<libc::flock> {
+    let out_of_range = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let mut lock = libc::flock {
+        l_type: kind.try_into().map_err(out_of_range)?,
+        l_whence: libc::SEEK_SET.try_into().map_err(out_of_range)?,
+        l_start: byte.try_into().map_err(out_of_range)?,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and these commands read and write one
+    // flock, which outlives the call.
+    let outcome = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    if outcome == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(lock)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

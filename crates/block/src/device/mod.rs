@@ -12,9 +12,11 @@
 //! lose data silently.
 
 mod file;
+mod lock;
 mod memory;
 
 pub use file::{Caching, FileDevice};
+pub use lock::Access;
 pub use memory::{Fault, MemoryDevice, Request};
 
 use std::fs::File;
