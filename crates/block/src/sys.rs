@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
-use rustix::ioctl::{self, Opcode, Setter};
+use rustix::ioctl::{self, IntegerSetter, Opcode, Setter};
 
 /// What O_DIRECT wants of addresses, offsets and lengths. Devices with larger
 /// blocks than this do not exist in practice.
@@ -81,6 +81,7 @@ struct CloneRange {
     target_offset: u64,
 }
 
+const FICLONE: Opcode = ioctl::opcode::write::<libc::c_int>(0x94, 9);
 const FICLONERANGE: Opcode = ioctl::opcode::write::<CloneRange>(0x94, 13);
 const BLKDISCARD: Opcode = ioctl::opcode::none(0x12, 119);
 const BLKZEROOUT: Opcode = ioctl::opcode::none(0x12, 127);
@@ -103,6 +104,16 @@ pub(crate) fn clone_range(
     unsafe {
         let call = Setter::<FICLONERANGE, CloneRange>::new(range);
         ioctl::ioctl(target, call)?;
+    }
+    Ok(())
+}
+
+/// Makes all of an empty `target` share its blocks with `source`.
+pub(crate) fn clone_file(source: &File, target: &File) -> io::Result<()> {
+    // SAFETY: FICLONE takes a descriptor by value, open for the whole call.
+    unsafe {
+        let descriptor = usize::try_from(source.as_raw_fd()).unwrap_or(usize::MAX);
+        ioctl::ioctl(target, IntegerSetter::<FICLONE>::new_usize(descriptor))?;
     }
     Ok(())
 }

@@ -35,6 +35,7 @@ pub use header::{Compression, DataFile, Header, MAGIC};
 pub use image::Qcow2;
 pub use listing::{BitmapInfo, SnapshotInfo};
 pub use prealloc::{Preallocation, create};
+pub(crate) use prealloc::{set_aside, write_zeroes};
 pub use resize::{Beyond, ImageFile, ResizeOptions, resize};
 pub use spec::{Backing, NewImage};
 pub use writer::{NewFile, Writer};

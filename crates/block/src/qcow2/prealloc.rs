@@ -63,9 +63,7 @@ pub fn create(file: &FileDevice, spec: &NewImage, preallocation: Preallocation) 
     match preallocation {
         Preallocation::Off | Preallocation::Metadata => {}
         Preallocation::Falloc => {
-            rustix::fs::fallocate(file.file(), FallocateFlags::empty(), 0, size).map_err(
-                |error| Error::io("space cannot be set aside", error.into()).of(file.name()),
-            )?;
+            set_aside(file, size)?;
             file.flush()?;
         }
         Preallocation::Full => {
@@ -76,6 +74,12 @@ pub fn create(file: &FileDevice, spec: &NewImage, preallocation: Preallocation) 
         }
     }
     Ok(size)
+}
+
+/// Has the filesystem set space aside, which reads as zeroes.
+pub(crate) fn set_aside(file: &FileDevice, size: u64) -> Result<()> {
+    rustix::fs::fallocate(file.file(), FallocateFlags::empty(), 0, size)
+        .map_err(|error| Error::io("space cannot be set aside", error.into()).of(file.name()))
 }
 
 /// Gives every cluster of the disk its place. Returns where they are: long
@@ -94,7 +98,7 @@ fn reserve_all(writer: &mut Writer<'_>, spec: &NewImage) -> Result<Vec<Range<u64
 }
 
 /// Written out: a hole or an unwritten extent would not be full.
-fn write_zeroes(file: &FileDevice, run: Range<u64>) -> Result<()> {
+pub(crate) fn write_zeroes(file: &FileDevice, run: Range<u64>) -> Result<()> {
     const PIECE: u64 = 1 << 20;
     let zeroes = crate::sys::AlignedBuffer::zeroed(1 << 20);
     let mut at = run.start;
