@@ -2,15 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
+use super::options::{Compress, ImageFormat, OutputArgs, Preallocate, Progress, SourceArgs};
 use super::size::ByteCount;
 
-/// Work with disk images: look at them, make, convert and compare them
+/// Work with disk images: look at them, make, convert, check and compare them
 ///
 /// The format of an image is stated with --format. A disk that a guest could
 /// write must never be opened by what its first bytes say: a guest can write a
 /// qcow2 header onto its raw disk that names any file of the host.
+///
+/// Images are locked as QEMU locks them: one that a VM is writing is not read,
+/// and no VM starts on one that is being changed.
 #[derive(Debug, Args)]
 pub(crate) struct ImageArgs {
     #[command(subcommand)]
@@ -19,153 +23,137 @@ pub(crate) struct ImageArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Show what an image is
-    Info {
-        #[command(flatten)]
-        source: SourceArgs,
-        #[command(flatten)]
-        output: OutputArgs,
-        /// The image
-        file: PathBuf,
-    },
-    /// Make a new image
-    Create {
-        /// Format of the new image
-        #[arg(short, long, value_enum)]
-        format: ImageFormat,
-        /// Bytes of a cluster (qcow2)
-        #[arg(long, default_value = "64K", value_name = "SIZE")]
-        cluster_size: ByteCount,
-        /// Lay it over this image (qcow2); named in the image as given here
-        #[arg(short, long, value_name = "FILE", requires = "backing_format")]
-        backing: Option<PathBuf>,
-        /// Format of the image below
-        #[arg(short = 'F', long, value_enum, value_name = "FORMAT")]
-        backing_format: Option<ImageFormat>,
-        /// The new file; it must not exist
-        file: PathBuf,
-        /// Size of the disk, such as 10G; the size of the image below if absent
-        size: Option<ByteCount>,
-    },
-    /// Copy a disk into a new image
-    Convert {
-        #[command(flatten)]
-        source: SourceArgs,
-        /// Format of the new image
-        #[arg(short = 'O', long, value_enum, value_name = "FORMAT")]
-        output_format: ImageFormat,
-        /// Pack clusters (qcow2)
-        #[arg(short, long, value_enum, value_name = "KIND")]
-        compress: Option<Compress>,
-        /// Bytes of a cluster (qcow2)
-        #[arg(long, default_value = "64K", value_name = "SIZE")]
-        cluster_size: ByteCount,
-        /// Threads that work [default: by what the target is]
-        #[arg(short, long, value_name = "N")]
-        threads: Option<usize>,
-        /// How to tell how far it has come
-        #[arg(long, value_enum, default_value_t = Progress::Auto)]
-        progress: Progress,
-        /// The image to copy
-        from: PathBuf,
-        /// The new file, replaced if it exists; or a block device
-        to: PathBuf,
-    },
-    /// Show where the bytes of a disk are
-    Map {
-        #[command(flatten)]
-        source: SourceArgs,
-        #[command(flatten)]
-        output: OutputArgs,
-        /// The image
-        file: PathBuf,
-    },
-    /// Say whether two disks have the same bytes
-    ///
-    /// Exit code 0: the same; 1: they differ; 2: wrong usage; 3: it cannot be
-    /// said.
-    Compare {
-        #[command(flatten)]
-        source: SourceArgs,
-        /// Format of the second image [default: that of the first]
-        #[arg(short = 'F', long, value_enum, value_name = "FORMAT")]
-        second_format: Option<ImageFormat>,
-        /// Disks of different sizes differ, even if the rest is zeroes
-        #[arg(short, long)]
-        strict: bool,
-        /// The one
-        first: PathBuf,
-        /// The other
-        second: PathBuf,
-    },
-    /// Say how much space a copy would take
-    Measure {
-        #[command(flatten)]
-        source: SourceArgs,
-        #[command(flatten)]
-        output: OutputArgs,
-        /// Format of the copy
-        #[arg(short = 'O', long, value_enum, value_name = "FORMAT")]
-        output_format: ImageFormat,
-        /// The image
-        file: PathBuf,
-    },
+    Info(InfoArgs),
+    Create(CreateArgs),
+    Convert(ConvertArgs),
+    Map(MapArgs),
+    Compare(CompareArgs),
+    Measure(MeasureArgs),
 }
 
-/// How to open an image that exists.
+/// Show what an image is
 #[derive(Debug, Args)]
-pub(crate) struct SourceArgs {
-    /// Format of the image
-    #[arg(short, long, value_enum, required_unless_present = "trust_magic")]
-    pub(crate) format: Option<ImageFormat>,
-    /// Take the format from the image's first bytes. Safe only for an image
-    /// that no guest has ever written, such as one that you have just made or
-    /// downloaded
-    #[arg(long, conflicts_with = "format")]
-    pub(crate) trust_magic: bool,
-    /// Open files that the image names, if they are below this directory; may
-    /// be given several times. Without it such images are refused
-    #[arg(long, value_name = "DIR")]
-    pub(crate) allow_below: Vec<PathBuf>,
+pub(crate) struct InfoArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// The image
+    pub(crate) file: PathBuf,
 }
 
+/// Make a new image
 #[derive(Debug, Args)]
-pub(crate) struct OutputArgs {
-    /// How to show it
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    pub(crate) output: Output,
+pub(crate) struct CreateArgs {
+    /// Format of the new image
+    #[arg(short, long, value_enum)]
+    pub(crate) format: ImageFormat,
+    /// Bytes of a cluster (qcow2)
+    #[arg(long, default_value = "64K", value_name = "SIZE")]
+    pub(crate) cluster_size: ByteCount,
+    /// What space to set aside
+    #[arg(long, value_enum, default_value_t = Preallocate::Off, value_name = "MODE")]
+    pub(crate) preallocation: Preallocate,
+    /// Lay it over this image (qcow2); named in the image as given here
+    #[arg(short, long, value_name = "FILE", requires = "backing_format")]
+    pub(crate) backing: Option<PathBuf>,
+    /// Format of the image below
+    #[arg(short = 'F', long, value_enum, value_name = "FORMAT")]
+    pub(crate) backing_format: Option<ImageFormat>,
+    /// The new file; it must not exist
+    pub(crate) file: PathBuf,
+    /// Size of the disk, such as 10G; the size of the image below if absent
+    pub(crate) size: Option<ByteCount>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// For people
-    Human,
-    /// With the field names of qemu-img
-    Json,
+/// Copy a disk into a new image
+///
+/// On filesystems that can, the copy of a disk in a file shares its blocks with
+/// the source.
+#[derive(Debug, Args)]
+#[command(after_long_help = CONVERT_EXAMPLES)]
+pub(crate) struct ConvertArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Refuse a disk that is larger than this
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_size: Option<ByteCount>,
+    /// Format of the new image
+    #[arg(short = 'O', long, value_enum, value_name = "FORMAT")]
+    pub(crate) output_format: ImageFormat,
+    /// Pack clusters (qcow2)
+    #[arg(short, long, value_enum, value_name = "KIND")]
+    pub(crate) compress: Option<Compress>,
+    /// Bytes of a cluster (qcow2)
+    #[arg(long, default_value = "64K", value_name = "SIZE")]
+    pub(crate) cluster_size: ByteCount,
+    /// What space to set aside (raw)
+    #[arg(long, value_enum, default_value_t = Preallocate::Off, value_name = "MODE")]
+    pub(crate) preallocation: Preallocate,
+    /// Threads that work [default: by what the target is]
+    #[arg(short, long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// How to tell how far it has come
+    #[arg(long, value_enum, default_value_t = Progress::Auto)]
+    pub(crate) progress: Progress,
+    /// The image to copy
+    pub(crate) from: PathBuf,
+    /// The new file, replaced if it exists; or a block device
+    pub(crate) to: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ImageFormat {
-    /// Nothing around the bytes
-    Raw,
-    /// QEMU's copy-on-write format
-    Qcow2,
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  disklet image convert -f qcow2 -O raw disk.qcow2 disk.raw
+  disklet image convert -f raw -O qcow2 -c zstd disk.raw disk.qcow2";
+
+/// Show where the bytes of a disk are
+#[derive(Debug, Args)]
+pub(crate) struct MapArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// The image
+    pub(crate) file: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Compress {
-    /// Readable for every QEMU
-    Zlib,
-    /// Smaller and faster; QEMU 5.1 and later
-    Zstd,
+/// Say whether two disks have the same bytes
+///
+/// Exit code 0: the same; 1: they differ; 2: wrong usage; 3: it cannot be
+/// said.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Format of the second image [default: that of the first]
+    #[arg(short = 'F', long, value_enum, value_name = "FORMAT")]
+    pub(crate) second_format: Option<ImageFormat>,
+    /// Disks of different sizes differ, even if the rest is zeroes
+    #[arg(short, long)]
+    pub(crate) strict: bool,
+    /// The one
+    pub(crate) first: PathBuf,
+    /// The other
+    pub(crate) second: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Progress {
-    /// A bar on a terminal, else nothing
-    Auto,
-    /// A JSON object a line, on standard error
-    Json,
-    /// Nothing
-    None,
+/// Say how much space a copy would take
+///
+/// It is told for clusters that are not packed. How small they become is known
+/// only once they have been packed, so that a packed copy takes at most about
+/// as much; qemu-img measures the same.
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Format of the copy
+    #[arg(short = 'O', long, value_enum, value_name = "FORMAT")]
+    pub(crate) output_format: ImageFormat,
+    /// The image
+    pub(crate) file: PathBuf,
 }

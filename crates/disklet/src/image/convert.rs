@@ -3,100 +3,138 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use disklet_block::convert::{Before, Options, Packing, Report, to_qcow2, to_raw};
-use disklet_block::device::{Caching, FileDevice, Resize, Size};
+use disklet_block::convert::{Before, Options, Packing, to_qcow2, to_raw};
+use disklet_block::device::{Caching, FileDevice, Size};
 use disklet_block::image::Image;
+use disklet_block::ops::{clone, create_raw};
 use disklet_block::qcow2::{ClusterSize, Compression, NewImage};
-use disklet_core::units::ByteSize;
 
-use super::args::{Compress, ImageFormat, Progress as WantedProgress, SourceArgs};
+use super::args::ConvertArgs;
+use super::copied::Copied;
+use super::create::NO_METADATA;
 use super::new_file::{Existing, NewFile};
+use super::open::{open, open_to_change};
+use super::options::{Compress, ImageFormat, Preallocate};
 use super::progress::Progress;
 use super::size::ByteCount;
-use super::{Answer, Failure, open};
+use super::{Answer, Failure};
 
-/// What is to be converted into what.
-pub(super) struct Wanted<'w> {
-    pub(super) source: &'w SourceArgs,
-    pub(super) format: ImageFormat,
-    pub(super) compress: Option<Compress>,
-    pub(super) cluster_size: ByteCount,
-    pub(super) threads: Option<usize>,
-    pub(super) progress: WantedProgress,
-    pub(super) from: &'w Path,
-    pub(super) to: &'w Path,
+pub(super) fn convert(args: &ConvertArgs) -> Result<Answer, Failure> {
+    refuse(args)?;
+    let copied = convert_image(args)?;
+    Ok(Answer::yes(copied.told(args.output.output)))
 }
 
-pub(super) fn convert(wanted: &Wanted<'_>) -> Result<Answer, Failure> {
-    if wanted.compress.is_some() && wanted.format == ImageFormat::Raw {
-        return Err(Failure::new("a raw image cannot be compressed").with_code(2));
-    }
-    let image = open(wanted.source, wanted.from)?;
-    let progress = Progress::new(image.size()?, wanted.progress);
-    let outcome = match wanted.format {
-        ImageFormat::Raw if is_device(wanted.to) => onto_device(wanted, &image, &progress),
-        ImageFormat::Raw => into_file(wanted, |device| {
-            device.resize(image.size()?)?;
-            let options = options(wanted, Before::Zeroes);
-            Ok(to_raw(&image, device, &options, &progress)?)
-        }),
-        ImageFormat::Qcow2 => {
-            let spec = NewImage {
-                cluster: cluster(wanted.cluster_size)?,
-                compression: match wanted.compress {
-                    Some(Compress::Zstd) => Compression::Zstd,
-                    Some(Compress::Zlib) | None => Compression::Zlib,
-                },
-                ..NewImage::of_size(image.size()?)
-            };
-            let packing = match wanted.compress {
-                Some(_) => Packing::Packed,
-                None => Packing::Plain,
-            };
-            into_file(wanted, |device| {
-                let threads = wanted.threads.unwrap_or_else(cores);
-                Ok(to_qcow2(
-                    &image, device, &spec, packing, threads, &progress,
-                )?)
-            })
+/// What cannot be together.
+fn refuse(args: &ConvertArgs) -> Result<(), Failure> {
+    let sets_aside = args.preallocation != Preallocate::Off;
+    let problem = match args.output_format {
+        ImageFormat::Raw if args.compress.is_some() => "a raw image cannot be compressed",
+        ImageFormat::Raw if args.preallocation == Preallocate::Metadata => NO_METADATA,
+        ImageFormat::Raw if sets_aside && is_device(&args.to) => {
+            "a block device has its space already; leave --preallocation out"
         }
+        ImageFormat::Qcow2 if sets_aside => {
+            "space cannot be set aside in a copy that is qcow2, only in a raw one or a new image (create)"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(problem))
+}
+
+fn convert_image(args: &ConvertArgs) -> Result<Copied, Failure> {
+    let image = open(&args.source, &args.from)?;
+    let size = image.size()?;
+    if let Some(ByteCount(most)) = args.max_size
+        && size > most
+    {
+        return Err(Failure::new(format!(
+            "{}: the disk has {size} bytes, more than {most}",
+            args.from.display()
+        )));
+    }
+    let progress = Progress::new(size, args.progress);
+    let outcome = match args.output_format {
+        ImageFormat::Raw if is_device(&args.to) => onto_device(args, &image, &progress),
+        ImageFormat::Raw => into_file(&args.to, |file| fill_raw(args, &image, file, &progress)),
+        ImageFormat::Qcow2 => to_new_qcow2(args, &image, &progress),
     };
     progress.end();
-    Ok(Answer::Text(told(&outcome?)))
+    outcome
 }
 
 /// Into a file that gets its name when it is complete.
 fn into_file(
-    wanted: &Wanted<'_>,
-    fill: impl FnOnce(&FileDevice) -> Result<Report, Failure>,
-) -> Result<Report, Failure> {
-    let name = wanted.to.display();
+    to: &Path,
+    fill: impl FnOnce(&FileDevice) -> Result<Copied, Failure>,
+) -> Result<Copied, Failure> {
+    let name = to.display();
     let failed = |error: std::io::Error| Failure::new(format!("{name}: cannot be made: {error}"));
-    let new = NewFile::create(wanted.to, Existing::Replace).map_err(failed)?;
+    let new = NewFile::create(to, Existing::Replace).map_err(failed)?;
     let device = FileDevice::new(
         new.file().map_err(failed)?,
         name.to_string(),
         Caching::Direct,
     )?;
-    let report = fill(&device)?;
+    let copied = fill(&device)?;
     new.name().map_err(failed)?;
-    Ok(report)
+    Ok(copied)
 }
 
-fn onto_device(wanted: &Wanted<'_>, image: &Image, progress: &Progress) -> Result<Report, Failure> {
-    let device = FileDevice::open_writable(wanted.to, Caching::Direct)?;
-    let options = options(wanted, Before::Anything);
-    Ok(to_raw(image, &device, &options, progress)?)
-}
-
-fn options(wanted: &Wanted<'_>, target: Before) -> Options {
-    Options {
-        // Requests that pass the page cache by wait for the disk; more of them
-        // than there are cores keep it busy.
-        threads: wanted.threads.unwrap_or_else(|| cores().max(8)),
-        target,
-        share: true,
+fn fill_raw(
+    args: &ConvertArgs,
+    image: &Image,
+    file: &FileDevice,
+    progress: &Progress,
+) -> Result<Copied, Failure> {
+    if args.preallocation == Preallocate::Off {
+        let cloned = clone(image, file, threads(args), progress)?;
+        return Ok(Copied::Disk(cloned));
     }
+    create_raw(file, image.size()?, args.preallocation.into())?;
+    let options = Options {
+        threads: threads(args),
+        target: Before::Zeroes,
+        // Shared blocks would take the place of those set aside.
+        share: false,
+    };
+    Ok(Copied::written(to_raw(image, file, &options, progress)?))
+}
+
+fn onto_device(args: &ConvertArgs, image: &Image, progress: &Progress) -> Result<Copied, Failure> {
+    let device = open_to_change(&args.to, Caching::Direct)?;
+    let options = Options {
+        threads: threads(args),
+        target: Before::Anything,
+        share: false,
+    };
+    Ok(Copied::written(to_raw(image, &device, &options, progress)?))
+}
+
+fn to_new_qcow2(args: &ConvertArgs, image: &Image, progress: &Progress) -> Result<Copied, Failure> {
+    let spec = NewImage {
+        cluster: cluster(args.cluster_size)?,
+        compression: match args.compress {
+            Some(Compress::Zstd) => Compression::Zstd,
+            Some(Compress::Zlib) | None => Compression::Zlib,
+        },
+        ..NewImage::of_size(image.size()?)
+    };
+    let packing = match args.compress {
+        Some(_) => Packing::Packed,
+        None => Packing::Plain,
+    };
+    let threads = args.threads.unwrap_or_else(cores);
+    into_file(&args.to, |file| {
+        let report = to_qcow2(image, file, &spec, packing, threads, progress)?;
+        Ok(Copied::written(report))
+    })
+}
+
+/// Requests that pass the page cache by wait for the disk; more of them than
+/// there are cores keep it busy.
+fn threads(args: &ConvertArgs) -> usize {
+    args.threads.unwrap_or_else(|| cores().max(8))
 }
 
 fn is_device(path: &Path) -> bool {
@@ -112,20 +150,9 @@ fn cores() -> usize {
 pub(super) fn cluster(size: ByteCount) -> Result<ClusterSize, Failure> {
     let bits = size.0.is_power_of_two().then(|| size.0.trailing_zeros());
     bits.and_then(ClusterSize::from_bits).ok_or_else(|| {
-        Failure::new(format!(
+        Failure::usage(format!(
             "{} is no cluster size: a power of two from 512 to 2M",
             size.0
         ))
-        .with_code(2)
     })
-}
-
-fn told(report: &Report) -> String {
-    let size = |bytes| ByteSize::from_bytes(bytes).to_string();
-    format!(
-        "written: {}, shared with the source: {}, zeroes: {}\n",
-        size(report.written),
-        size(report.shared),
-        size(report.zero)
-    )
 }

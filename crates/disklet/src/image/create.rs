@@ -1,72 +1,77 @@
 //! `disklet image create`.
 
-use std::path::Path;
-
-use disklet_block::device::{Caching, FileDevice, Flush, Resize, Size};
+use disklet_block::device::{Caching, FileDevice, Size};
 use disklet_block::image::Format;
-use disklet_block::qcow2::{Backing, NewImage, Qcow2, Writer};
+use disklet_block::ops::create_raw;
+use disklet_block::qcow2::{self, Backing, NewImage, Qcow2};
 
-use super::args::ImageFormat;
+use super::args::CreateArgs;
 use super::convert::cluster;
 use super::new_file::{Existing, NewFile};
-use super::size::ByteCount;
+use super::options::{ImageFormat, Preallocate};
 use super::{Answer, Failure};
 
-/// What is to be made.
-pub(super) struct Wanted<'w> {
-    pub(super) format: ImageFormat,
-    pub(super) cluster_size: ByteCount,
-    pub(super) backing: Option<&'w Path>,
-    pub(super) backing_format: Option<ImageFormat>,
-    pub(super) file: &'w Path,
-    pub(super) size: Option<ByteCount>,
-}
-
-pub(super) fn create(wanted: &Wanted<'_>) -> Result<Answer, Failure> {
-    let backing = backing(wanted)?;
-    let size = match (wanted.size, &backing) {
+pub(super) fn create(args: &CreateArgs) -> Result<Answer, Failure> {
+    refuse(args)?;
+    let backing = backing(args)?;
+    let size = match (args.size, &backing) {
         (Some(size), _) => size.0,
         (None, Some((_, size))) => *size,
-        (None, None) => return Err(Failure::new("say how large the disk is to be").with_code(2)),
+        (None, None) => return Err(Failure::usage("say how large the disk is to be")),
     };
-    let name = wanted.file.display();
+    let name = args.file.display();
     let failed = |error: std::io::Error| Failure::new(format!("{name}: cannot be made: {error}"));
-    let new = NewFile::create(wanted.file, Existing::Refuse).map_err(failed)?;
+    let cluster = cluster(args.cluster_size)?;
+    let new = NewFile::create(&args.file, Existing::Refuse).map_err(failed)?;
     let device = FileDevice::new(
         new.file().map_err(failed)?,
         name.to_string(),
         Caching::Buffered,
     )?;
-    match wanted.format {
-        ImageFormat::Raw => {
-            device.resize(size)?;
-            device.flush()?;
-        }
+    match args.format {
+        ImageFormat::Raw => create_raw(&device, size, args.preallocation.into())?,
         ImageFormat::Qcow2 => {
             let spec = NewImage {
-                cluster: cluster(wanted.cluster_size)?,
+                cluster,
                 backing: backing.map(|(backing, _)| backing),
                 ..NewImage::of_size(size.next_multiple_of(512))
             };
-            Writer::new(&device, &spec)?.finish()?;
+            qcow2::create(&device, &spec, args.preallocation.into())?;
         }
     }
     new.name().map_err(failed)?;
-    Ok(Answer::Text(String::new()))
+    Ok(Answer::yes(""))
 }
 
+/// What cannot be together.
+fn refuse(args: &CreateArgs) -> Result<(), Failure> {
+    let is_raw = args.format == ImageFormat::Raw;
+    if is_raw && args.backing.is_some() {
+        return Err(Failure::usage("a raw image cannot be laid over another"));
+    }
+    if is_raw && args.preallocation == Preallocate::Metadata {
+        return Err(Failure::usage(NO_METADATA));
+    }
+    if args.backing.is_some() && args.preallocation != Preallocate::Off {
+        return Err(Failure::usage(
+            "space cannot be set aside in an image over another one: it would hide what lies below",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) const NO_METADATA: &str =
+    "a raw image has no metadata; set space aside with --preallocation falloc or full";
+
 /// What the new image is laid over, and the size of its disk.
-fn backing(wanted: &Wanted<'_>) -> Result<Option<(Backing, u64)>, Failure> {
-    let (Some(path), Some(format)) = (wanted.backing, wanted.backing_format) else {
+fn backing(args: &CreateArgs) -> Result<Option<(Backing, u64)>, Failure> {
+    let (Some(path), Some(format)) = (&args.backing, args.backing_format) else {
         return Ok(None);
     };
-    if wanted.format == ImageFormat::Raw {
-        return Err(Failure::new("a raw image cannot be laid over another").with_code(2));
-    }
     // As QEMU has it, a relative name is relative to the new image.
-    let found = match wanted.file.parent() {
+    let found = match args.file.parent() {
         Some(parent) => parent.join(path),
-        None => path.to_owned(),
+        None => path.clone(),
     };
     let file = FileDevice::open(&found, Caching::Buffered)?;
     let size = match format {

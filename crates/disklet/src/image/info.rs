@@ -10,13 +10,15 @@ use disklet_block::qcow2::{Compression, Qcow2};
 use disklet_core::units::ByteSize;
 use serde_json::{Map, Value, json};
 
-use super::args::{Output, SourceArgs};
-use super::{Answer, Failure, open};
+use super::args::InfoArgs;
+use super::open::open;
+use super::options::Output;
+use super::{Answer, Failure};
 
-pub(super) fn info(source: &SourceArgs, output: Output, path: &Path) -> Result<Answer, Failure> {
-    let image = open(source, path)?;
-    let facts = facts(&image, path)?;
-    Ok(Answer::Text(match output {
+pub(super) fn info(args: &InfoArgs) -> Result<Answer, Failure> {
+    let image = open(&args.source, &args.file)?;
+    let facts = facts(&image, &args.file)?;
+    Ok(Answer::yes(match args.output.output {
         Output::Json => format!("{:#}\n", Value::Object(facts)),
         Output::Human => for_people(&facts),
     }))

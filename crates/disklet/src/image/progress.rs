@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use disklet_block::convert::Watch;
 use disklet_core::units::ByteSize;
 
-use super::args::Progress as Wanted;
+use super::options::Progress as Wanted;
 
 /// Watches a copy.
 pub(super) struct Progress {

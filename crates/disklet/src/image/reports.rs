@@ -1,7 +1,6 @@
 //! `disklet image map`, `compare` and `measure`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use disklet_block::convert::Unwatched;
 use disklet_block::ops::{self, Comparison};
@@ -9,16 +8,18 @@ use disklet_block::qcow2::ClusterSize;
 use disklet_core::units::ByteSize;
 use serde_json::{Value, json};
 
-use super::args::{ImageFormat, Output, SourceArgs};
-use super::{Answer, Failure, open, open_as};
+use super::args::{CompareArgs, MapArgs, MeasureArgs};
+use super::open::{open, open_as};
+use super::options::Output;
+use super::{Answer, Failure};
 
-pub(super) fn map(source: &SourceArgs, output: Output, path: &Path) -> Result<Answer, Failure> {
-    let image = open(source, path)?;
+pub(super) fn map(args: &MapArgs) -> Result<Answer, Failure> {
+    let image = open(&args.source, &args.file)?;
     let mut extents = Vec::new();
     for extent in ops::map(&image)? {
         extents.push(extent?);
     }
-    Ok(Answer::Text(match output {
+    Ok(Answer::yes(match args.output.output {
         Output::Json => {
             let list: Vec<_> = extents.iter().map(extent_facts).collect();
             format!("{:#}\n", Value::Array(list))
@@ -61,43 +62,34 @@ fn extent_facts(extent: &ops::Extent) -> Value {
 /// What qemu-img exits with if it cannot say.
 const CANNOT_SAY: u8 = 3;
 
-pub(super) fn compare(
-    source: &SourceArgs,
-    second_format: Option<ImageFormat>,
-    strict: bool,
-    first: &Path,
-    second: &Path,
-) -> Result<Answer, Failure> {
+pub(super) fn compare(args: &CompareArgs) -> Result<Answer, Failure> {
     let cannot_say = |failure: Failure| failure.with_code(CANNOT_SAY);
-    let one = open(source, first).map_err(cannot_say)?;
-    let other = open_as(source, second_format.or(source.format), second).map_err(cannot_say)?;
+    let source = &args.source;
+    let second_format = args.second_format.or(source.format.format);
+    let one = open(source, &args.first).map_err(cannot_say)?;
+    let other = open_as(source, second_format, &args.second).map_err(cannot_say)?;
     let comparison =
         ops::compare(&one, &other, &Unwatched).map_err(|error| cannot_say(error.into()))?;
     Ok(match comparison {
-        Comparison::Same { sizes_differ: true } if strict => {
-            Answer::No("The disks differ in size.\n".to_owned())
+        Comparison::Same { sizes_differ: true } if args.strict => {
+            Answer::no("The disks differ in size.\n")
         }
-        Comparison::Same { sizes_differ: true } => Answer::Text(
-            "The disks are the same; the rest of the larger one is zeroes.\n".to_owned(),
-        ),
+        Comparison::Same { sizes_differ: true } => {
+            Answer::yes("The disks are the same; the rest of the larger one is zeroes.\n")
+        }
         Comparison::Same {
             sizes_differ: false,
-        } => Answer::Text("The disks are the same.\n".to_owned()),
+        } => Answer::yes("The disks are the same.\n"),
         Comparison::Differs(offset) => {
-            Answer::No(format!("The disks differ at offset {offset}.\n"))
+            Answer::no(format!("The disks differ at offset {offset}.\n"))
         }
     })
 }
 
-pub(super) fn measure(
-    source: &SourceArgs,
-    output: Output,
-    format: ImageFormat,
-    path: &Path,
-) -> Result<Answer, Failure> {
-    let image = open(source, path)?;
-    let measure = ops::measure(&image, format.into(), ClusterSize::DEFAULT)?;
-    Ok(Answer::Text(match output {
+pub(super) fn measure(args: &MeasureArgs) -> Result<Answer, Failure> {
+    let image = open(&args.source, &args.file)?;
+    let measure = ops::measure(&image, args.output_format.into(), ClusterSize::DEFAULT)?;
+    Ok(Answer::yes(match args.output.output {
         Output::Json => format!(
             "{:#}\n",
             json!({"required": measure.required, "fully-allocated": measure.fully_allocated})
