@@ -14,7 +14,10 @@ use clap::{CommandFactory, Parser};
 use args::{Args, Command};
 
 fn main() -> ExitCode {
-    let Args { command } = Args::parse();
+    let Args { command } = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return misused(&error),
+    };
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Image(args) => image::run(&args),
@@ -24,4 +27,16 @@ fn main() -> ExitCode {
             report::finish(std::io::stdout().write_all(&script), "the script")
         }
     }
+}
+
+/// Tells what is wrong with the arguments, or the help that was asked for.
+fn misused(error: &clap::Error) -> ExitCode {
+    // That nobody reads it is nobody's concern.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    // Where 2 means a corrupt image, a slip of the pen must not.
+    let is_check = std::env::args_os().skip(1).take(2).eq(["image", "check"]);
+    ExitCode::from(if is_check { 1 } else { 2 })
 }

@@ -5,6 +5,8 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
+#[path = "image/check.rs"]
+mod check;
 #[path = "image/overlay.rs"]
 mod overlay;
 #[path = "image/preallocation.rs"]

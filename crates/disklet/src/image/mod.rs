@@ -1,6 +1,7 @@
 //! `disklet image`: disk images, without a VM.
 
 mod args;
+mod check;
 mod convert;
 mod copied;
 mod create;
@@ -100,6 +101,7 @@ pub(crate) fn run(args: &ImageArgs) -> ExitCode {
         ImageCommand::Info(args) => info::info(args),
         ImageCommand::Create(args) => create::create(args),
         ImageCommand::Convert(args) => convert::convert(args),
+        ImageCommand::Check(args) => check::check(args),
         ImageCommand::Map(args) => reports::map(args),
         ImageCommand::Compare(args) => reports::compare(args),
         ImageCommand::Measure(args) => reports::measure(args),

@@ -9,7 +9,7 @@ use disklet_block::image::{Format, Image};
 use disklet_block::qcow2::MAGIC;
 
 use super::Failure;
-use super::options::{ChainArgs, ImageFormat, SourceArgs};
+use super::options::{ChainArgs, FormatArgs, ImageFormat, SourceArgs};
 
 /// Opens an image with what lies below it, for reading.
 pub(super) fn open(source: &SourceArgs, path: &Path) -> Result<Image, Failure> {
@@ -32,7 +32,7 @@ pub(super) fn open_as(
 }
 
 /// Opens a file for reading and keeps others from writing to it.
-fn open_file(path: &Path, access: Access) -> Result<FileDevice, Failure> {
+pub(super) fn open_file(path: &Path, access: Access) -> Result<FileDevice, Failure> {
     let file = FileDevice::open(path, Caching::Buffered)?;
     file.lock(access).map_err(reading_failed)?;
     Ok(file)
@@ -59,6 +59,14 @@ fn failed(error: Error, help: &str) -> Failure {
         failure.with_help(help)
     } else {
         failure
+    }
+}
+
+/// The format of an open file.
+pub(super) fn format_of(args: &FormatArgs, file: &FileDevice) -> Result<Format, Failure> {
+    match args.format {
+        Some(format) => Ok(format.into()),
+        None => by_magic(file),
     }
 }
 
