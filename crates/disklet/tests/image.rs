@@ -13,6 +13,8 @@ mod overlay;
 mod preallocation;
 #[path = "image/progress.rs"]
 mod progress;
+#[path = "image/resize.rs"]
+mod resize;
 #[path = "image/scratch.rs"]
 mod scratch;
 

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::options::{
-    Compress, FormatArgs, ImageFormat, OutputArgs, Preallocate, Progress, ShareArgs, SourceArgs,
+    ChainArgs, Compress, FormatArgs, ImageFormat, OutputArgs, Preallocate, Progress, ShareArgs,
+    SourceArgs,
 };
-use super::size::ByteCount;
+use super::size::{ByteCount, NewSize};
 
 /// Work with disk images: look at them, make, convert, check and compare them
 ///
@@ -28,6 +29,7 @@ pub(crate) enum ImageCommand {
     Info(InfoArgs),
     Create(CreateArgs),
     Convert(ConvertArgs),
+    Resize(ResizeArgs),
     Check(CheckArgs),
     Map(MapArgs),
     Compare(CompareArgs),
@@ -111,6 +113,27 @@ const CONVERT_EXAMPLES: &str = "\
 Examples:
   disklet image convert -f qcow2 -O raw disk.qcow2 disk.raw
   disklet image convert -f raw -O qcow2 -c zstd disk.raw disk.qcow2";
+
+/// Make the disk in an image larger or smaller
+///
+/// What is in the disk, partitions and filesystems, stays as it is: make it
+/// smaller there before, and larger afterwards. The disk of a running VM is not
+/// touched: QEMU itself has to resize it.
+#[derive(Debug, Args)]
+pub(crate) struct ResizeArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) chain: ChainArgs,
+    /// Let the disk become smaller; what lies beyond is lost
+    #[arg(long)]
+    pub(crate) shrink: bool,
+    /// The image
+    pub(crate) file: PathBuf,
+    /// The new size, such as 10G; with + or - so much more or less
+    #[arg(allow_hyphen_values = true, value_name = "SIZE|+SIZE|-SIZE")]
+    pub(crate) size: NewSize,
+}
 
 /// Find out whether an image is sound
 ///

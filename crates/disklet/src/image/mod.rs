@@ -11,6 +11,7 @@ mod open;
 mod options;
 mod progress;
 mod reports;
+mod resize;
 mod size;
 
 use std::error::Error as StdError;
@@ -101,6 +102,7 @@ pub(crate) fn run(args: &ImageArgs) -> ExitCode {
         ImageCommand::Info(args) => info::info(args),
         ImageCommand::Create(args) => create::create(args),
         ImageCommand::Convert(args) => convert::convert(args),
+        ImageCommand::Resize(args) => resize::resize(args),
         ImageCommand::Check(args) => check::check(args),
         ImageCommand::Map(args) => reports::map(args),
         ImageCommand::Compare(args) => reports::compare(args),

@@ -89,13 +89,13 @@ fn first_bytes(file: &FileDevice) -> Result<Vec<u8>, Failure> {
 
 /// Opens what images name as far as the user allows it, and keeps others from
 /// writing to it.
-struct LockingGate {
+pub(super) struct LockingGate {
     below: Option<BelowDirectories>,
     access: Access,
 }
 
 impl LockingGate {
-    fn new(chain: &ChainArgs, access: Access) -> Result<Self, Failure> {
+    pub(super) fn new(chain: &ChainArgs, access: Access) -> Result<Self, Failure> {
         let mut directories = Vec::new();
         for directory in &chain.allow_below {
             directories.push(directory.canonicalize().map_err(|error| {
