@@ -17,6 +17,8 @@ mod progress;
 mod resize;
 #[path = "image/scratch.rs"]
 mod scratch;
+#[path = "image/stream.rs"]
+mod stream;
 
 use std::fs;
 use std::process::Stdio;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::options::{
     ChainArgs, Compress, FormatArgs, ImageFormat, OutputArgs, Preallocate, Progress, ShareArgs,
-    SourceArgs,
+    SourceArgs, Unwrap,
 };
 use super::size::{ByteCount, NewSize};
 
@@ -75,6 +75,10 @@ pub(crate) struct CreateArgs {
 ///
 /// On filesystems that can, the copy of a disk in a file shares its blocks with
 /// the source.
+///
+/// An image out of a pipe, or one inside gzip, xz or zstd, is converted as it
+/// comes, to a raw disk. If its tables come late, its data is kept in a file
+/// without a name meanwhile.
 #[derive(Debug, Args)]
 #[command(after_long_help = CONVERT_EXAMPLES)]
 pub(crate) struct ConvertArgs {
@@ -82,9 +86,17 @@ pub(crate) struct ConvertArgs {
     pub(crate) source: SourceArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    /// What the image is wrapped in [default: none, or with --trust-magic what
+    /// its first bytes say]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) unwrap: Option<Unwrap>,
     /// Refuse a disk that is larger than this
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_size: Option<ByteCount>,
+    /// Where to keep data whose place is not known yet, of an image out of a
+    /// pipe [default: beside the new file; /var/tmp for a block device]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) scratch: Option<PathBuf>,
     /// Format of the new image
     #[arg(short = 'O', long, value_enum, value_name = "FORMAT")]
     pub(crate) output_format: ImageFormat,
@@ -103,7 +115,7 @@ pub(crate) struct ConvertArgs {
     /// How to tell how far it has come
     #[arg(long, value_enum, default_value_t = Progress::Auto)]
     pub(crate) progress: Progress,
-    /// The image to copy
+    /// The image to copy; - for standard input
     pub(crate) from: PathBuf,
     /// The new file, replaced if it exists; or a block device
     pub(crate) to: PathBuf,
@@ -112,7 +124,9 @@ pub(crate) struct ConvertArgs {
 const CONVERT_EXAMPLES: &str = "\
 Examples:
   disklet image convert -f qcow2 -O raw disk.qcow2 disk.raw
-  disklet image convert -f raw -O qcow2 -c zstd disk.raw disk.qcow2";
+  disklet image convert -f raw -O qcow2 -c zstd disk.raw disk.qcow2
+  curl https://example.com/disk.qcow2 | disklet image convert -f qcow2 -O raw - /dev/vg/disk
+  disklet image convert -f raw --unwrap xz -O raw disk.img.xz disk.raw";
 
 /// Make the disk in an image larger or smaller
 ///

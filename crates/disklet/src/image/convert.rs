@@ -17,11 +17,15 @@ use super::open::{open, open_to_change};
 use super::options::{Compress, ImageFormat, Preallocate};
 use super::progress::Progress;
 use super::size::ByteCount;
-use super::{Answer, Failure};
+use super::stream::Stream;
+use super::{Answer, Failure, stream};
 
 pub(super) fn convert(args: &ConvertArgs) -> Result<Answer, Failure> {
     refuse(args)?;
-    let copied = convert_image(args)?;
+    let copied = match Stream::of(args)? {
+        Some(stream) => stream::convert(args, stream)?,
+        None => convert_image(args)?,
+    };
     Ok(Answer::yes(copied.told(args.output.output)))
 }
 
@@ -53,7 +57,7 @@ fn convert_image(args: &ConvertArgs) -> Result<Copied, Failure> {
             args.from.display()
         )));
     }
-    let progress = Progress::new(size, args.progress);
+    let progress = Progress::new(Some(size), args.progress);
     let outcome = match args.output_format {
         ImageFormat::Raw if is_device(&args.to) => onto_device(args, &image, &progress),
         ImageFormat::Raw => into_file(&args.to, |file| fill_raw(args, &image, file, &progress)),
@@ -64,7 +68,7 @@ fn convert_image(args: &ConvertArgs) -> Result<Copied, Failure> {
 }
 
 /// Into a file that gets its name when it is complete.
-fn into_file(
+pub(super) fn into_file(
     to: &Path,
     fill: impl FnOnce(&FileDevice) -> Result<Copied, Failure>,
 ) -> Result<Copied, Failure> {
@@ -137,7 +141,7 @@ fn threads(args: &ConvertArgs) -> usize {
     args.threads.unwrap_or_else(|| cores().max(8))
 }
 
-fn is_device(path: &Path) -> bool {
+pub(super) fn is_device(path: &Path) -> bool {
     path.metadata()
         .is_ok_and(|meta| meta.file_type().is_block_device())
 }

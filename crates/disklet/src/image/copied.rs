@@ -2,6 +2,7 @@
 
 use disklet_block::convert::Report;
 use disklet_block::ops::{Cloned, Way};
+use disklet_block::stream;
 use disklet_core::units::ByteSize;
 use serde_json::json;
 
@@ -10,6 +11,7 @@ use super::options::Output;
 /// How a copy was made, and what became of the bytes.
 pub(super) enum Copied {
     Disk(Cloned),
+    Stream(stream::Report),
 }
 
 impl Copied {
@@ -46,6 +48,13 @@ impl Copied {
                 size(report.shared),
                 size(report.zero)
             ),
+            Self::Stream(report) => format!(
+                "read: {}, written: {}, zeroes: {}, kept for later: {}\n",
+                size(report.file),
+                size(report.written),
+                size(report.zero),
+                size(report.parked)
+            ),
         }
     }
 
@@ -60,6 +69,14 @@ impl Copied {
                 "written": report.written,
                 "shared": report.shared,
                 "zero": report.zero,
+            }),
+            Self::Stream(report) => json!({
+                "way": "stream",
+                "virtual-size": report.size,
+                "read": report.file,
+                "written": report.written,
+                "zero": report.zero,
+                "parked": report.parked,
             }),
         };
         format!("{facts:#}\n")

@@ -13,6 +13,7 @@ mod progress;
 mod reports;
 mod resize;
 mod size;
+mod stream;
 
 use std::error::Error as StdError;
 use std::io::{self, Write};

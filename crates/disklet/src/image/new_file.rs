@@ -30,18 +30,8 @@ impl NewFile {
         if existing == Existing::Refuse && target.symlink_metadata().is_ok() {
             return Err(io::Error::from(io::ErrorKind::AlreadyExists));
         }
-        let directory = match target.parent() {
-            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-            Some(parent) => parent,
-            None => return Err(io::Error::from(io::ErrorKind::IsADirectory)),
-        };
-        let nameless = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .mode(0o644)
-            .custom_flags(O_TMPFILE)
-            .open(directory);
-        let (file, interim) = match nameless {
+        let directory = directory_of(target)?;
+        let (file, interim) = match nameless(directory, 0o644) {
             Ok(file) => (file, None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
             Err(_) => {
@@ -87,10 +77,7 @@ impl NewFile {
             let _ = fs::remove_file(&interim);
         }
         named?;
-        match self.target.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-            _ => File::open(".")?.sync_all(),
-        }
+        File::open(directory_of(&self.target)?)?.sync_all()
     }
 }
 
@@ -99,6 +86,41 @@ impl Drop for NewFile {
         if let Some(interim) = &self.interim {
             let _ = fs::remove_file(interim);
         }
+    }
+}
+
+/// A file that has no name and never gets one.
+pub(super) fn scratch_file(directory: &Path) -> io::Result<File> {
+    match nameless(directory, 0o600) {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        // Where files cannot be without a name, it is taken away at once.
+        Err(_) => {
+            let path = directory.join(format!(".disklet-{}.scratch", std::process::id()));
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true).mode(0o600);
+            let file = options.open(&path)?;
+            fs::remove_file(path)?;
+            Ok(file)
+        }
+    }
+}
+
+fn nameless(directory: &Path, mode: u32) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .mode(mode)
+        .custom_flags(O_TMPFILE)
+        .open(directory)
+}
+
+/// The directory that a file is or will be in.
+pub(super) fn directory_of(target: &Path) -> io::Result<&Path> {
+    match target.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Ok(Path::new(".")),
+        Some(parent) => Ok(parent),
+        None => Err(io::Error::from(io::ErrorKind::IsADirectory)),
     }
 }
 

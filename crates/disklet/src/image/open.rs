@@ -80,7 +80,7 @@ fn by_magic(file: &FileDevice) -> Result<Format, Failure> {
 }
 
 /// As many as any magic needs, if there are so many.
-fn first_bytes(file: &FileDevice) -> Result<Vec<u8>, Failure> {
+pub(super) fn first_bytes(file: &FileDevice) -> Result<Vec<u8>, Failure> {
     let mut start = [0; 8];
     let length = usize::try_from(file.size()?).map_or(start.len(), |size| size.min(start.len()));
     file.read_at(&mut start[..length], 0)?;

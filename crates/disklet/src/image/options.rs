@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use disklet_block::device::Access;
 use disklet_block::image::Format;
 use disklet_block::qcow2::Preallocation;
+use disklet_block::stream::Wrapping;
 
 /// How to open an image that exists, with what lies below it.
 #[derive(Debug, Args)]
@@ -118,6 +119,29 @@ impl From<Preallocate> for Preallocation {
             Preallocate::Metadata => Self::Metadata,
             Preallocate::Falloc => Self::Falloc,
             Preallocate::Full => Self::Full,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Unwrap {
+    /// Nothing
+    None,
+    /// gzip
+    Gz,
+    /// xz
+    Xz,
+    /// zstd
+    Zst,
+}
+
+impl From<Unwrap> for Wrapping {
+    fn from(wanted: Unwrap) -> Self {
+        match wanted {
+            Unwrap::None => Self::Plain,
+            Unwrap::Gz => Self::Gzip,
+            Unwrap::Xz => Self::Xz,
+            Unwrap::Zst => Self::Zstd,
         }
     }
 }

@@ -12,7 +12,8 @@ use super::options::Progress as Wanted;
 
 /// Watches a copy.
 pub(super) struct Progress {
-    total: u64,
+    /// Unknown of what comes out of a pipe.
+    total: Option<u64>,
     done: AtomicU64,
     form: Form,
     start: Instant,
@@ -30,7 +31,7 @@ enum Form {
 const INTERVAL: Duration = Duration::from_millis(200);
 
 impl Progress {
-    pub(super) fn new(total: u64, wanted: Wanted) -> Self {
+    pub(super) fn new(total: Option<u64>, wanted: Wanted) -> Self {
         let form = match wanted {
             Wanted::Json => Form::Json,
             Wanted::Auto if io::stderr().is_terminal() => Form::Bar,
@@ -57,9 +58,13 @@ impl Progress {
     }
 
     fn tell(&self, elapsed: Duration) {
-        let done = self.done.load(Ordering::Relaxed).min(self.total);
+        let done = self.done.load(Ordering::Relaxed);
+        let done = self.total.map_or(done, |total| done.min(total));
         let rate = per_second(done, elapsed);
-        let left = (rate > 0).then(|| (self.total - done) / rate);
+        let left = self
+            .total
+            .filter(|_| rate > 0)
+            .map(|total| (total - done) / rate);
         let mut out = io::stderr().lock();
         // Who watches may have gone; the copy goes on.
         let _ = match self.form {
@@ -85,14 +90,18 @@ fn per_second(bytes: u64, elapsed: Duration) -> u64 {
     u64::try_from(u128::from(bytes) * 1000 / u128::from(millis)).unwrap_or(u64::MAX)
 }
 
-fn bar(done: u64, total: u64, rate: u64) -> String {
+fn bar(done: u64, total: Option<u64>, rate: u64) -> String {
     const WIDTH: u64 = 30;
+    let whole_mebibytes = |bytes| ByteSize::from_bytes(bytes >> 20 << 20);
+    let rate = whole_mebibytes(rate);
+    let Some(total) = total else {
+        return format!("{} read, {rate}/s", whole_mebibytes(done));
+    };
     let share = |of: u64| {
         u64::try_from(u128::from(done) * u128::from(of) / u128::from(total.max(1))).unwrap_or(of)
     };
     let filled = usize::try_from(share(WIDTH)).unwrap_or(0);
     let empty = usize::try_from(WIDTH).unwrap_or(0) - filled;
-    let rate = ByteSize::from_bytes(rate >> 20 << 20);
     format!(
         "[{}{}] {:>3} %, {rate}/s",
         "#".repeat(filled),

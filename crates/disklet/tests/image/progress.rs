@@ -41,3 +41,26 @@ fn progress_is_told_in_lines_that_end_with_all_of_it() {
     assert_eq!(lines.last().unwrap()["done"], 128 << 20);
     assert_eq!(lines.last().unwrap()["secondsLeft"], 0);
 }
+
+#[test]
+fn of_a_pipe_it_is_told_how_much_was_read() {
+    let scratch = Scratch::new("progress-pipe");
+    scratch.disk("disk.raw", 3);
+    scratch.qemu("convert -f raw -O qcow2 -c disk.raw disk.qcow2");
+    let length = scratch.read("disk.qcow2").len();
+    let line = "convert --progress=json -f qcow2 -O raw - out.raw";
+    let lines = told(&scratch.piped("disk.qcow2", line));
+    let last = lines.last().unwrap();
+    assert_eq!(last["done"], length);
+    assert_eq!(last["total"], Value::Null);
+    // Of a file it is known how much there is.
+    let line = "convert --progress=json -f raw --unwrap gz -O raw disk.raw.gz out.raw";
+    scratch.tool("gzip", "-k disk.raw");
+    let lines = told(&scratch.disklet(line));
+    let length = scratch.read("disk.raw.gz").len();
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (&last["done"], &last["total"]),
+        (&length.into(), &length.into())
+    );
+}
