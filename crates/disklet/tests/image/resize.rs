@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
-use crate::scratch::{Scratch, end_by, json, wait_for_nameless_file};
+use crate::scratch::{Scratch, end_by, json, send, wait_for_nameless_file};
 
 /// The size of the disk in an image, by qemu-img.
 fn size(scratch: &Scratch, format: &str, image: &str) -> u64 {
@@ -125,6 +125,8 @@ fn a_conversion_keeps_qemu_from_writing_what_it_reads() {
         .stdout(Stdio::null());
     let mut child = command.spawn().unwrap();
     wait_for_nameless_file(child.id());
+    // It shall not be over before QEMU has tried.
+    send("STOP", &child);
     let resize = |name: &str, format: &str| {
         scratch.attempt("qemu-img", &format!("resize -f {format} {name} 256M"))
     };

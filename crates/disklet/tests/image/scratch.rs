@@ -198,18 +198,18 @@ pub(crate) fn wait_for_nameless_file(pid: u32) {
     });
 }
 
+/// Sends a signal to a program.
+pub(crate) fn send(signal: &str, child: &Child) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-s", signal, &pid]).status();
+    assert!(sent.unwrap().success(), "{signal}");
+}
+
 /// Sends a signal to a program at work, which must end by it.
 pub(crate) fn end_by(signal: &str, child: &mut Child) {
-    let pid = child.id().to_string();
-    let sent = Command::new("kill")
-        .args(["-s", signal, &pid])
-        .status()
-        .unwrap();
+    send(signal, child);
     let status = child.wait().unwrap();
-    assert!(
-        sent.success() && !status.success(),
-        "it was over before the signal"
-    );
+    assert!(!status.success(), "it was over before the signal");
 }
 
 /// The file, cut to a length.
