@@ -39,7 +39,7 @@ def make() -> dict[str, Path]:
         "zstd": ["-c", "-o", "compression_type=zstd"],
     }
     for name, flags in options.items():
-        sh("qemu-img", "convert", "-W", "-m", "16", "-f", "raw", "-O", "qcow2",
+        sh("qemu-img", "convert", "-f", "raw", "-O", "qcow2",
            *flags, str(new), str(images[name]))  # fmt: skip
     new.rename(images["raw"])
     return images

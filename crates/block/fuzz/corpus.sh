@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Makes small images to begin with, in corpus/: needs qemu-img and qemu-io.
+# Makes small images to begin with, below a directory: needs qemu-img and qemu-io.
+#
+#   corpus.sh DIRECTORY
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-mkdir -p corpus/{header,tables,compressed,check}
+corpus=$1
+mkdir -p "$corpus"/{header,tables,compressed,check,stream}
 
 number=0
 for options in cluster_size=512 cluster_size=1k,compat=0.10 cluster_size=512,refcount_bits=1 \
@@ -17,7 +19,14 @@ for options in cluster_size=512 cluster_size=1k,compat=0.10 cluster_size=512,ref
             bitmap) qemu-img bitmap --add "$image" one 2>/dev/null || true ;;
         esac
         number=$((number + 1))
-        for target in header tables check; do cp "$image" "corpus/$target/$number"; done
+        for target in header tables check; do cp "$image" "$corpus/$target/$number"; done
+        # The byte at the end says how it is wrapped.
+        for wrapping in 'gzip -nc' 'xz -c' 'zstd -qc' cat; do
+            case $wrapping in gzip*) byte='\x00' ;; xz*) byte='\x01' ;; zstd*) byte='\x02' ;; *) byte='\x07' ;; esac
+            # A few of the wrapped will do: they all hold images like the others.
+            [[ $wrapping == cat || $number -le 6 ]] || continue
+            { $wrapping <"$image" && printf '%b' "$byte"; } >"$corpus/stream/$number-${wrapping%% *}"
+        done
         rm "$image"
     done
 done
@@ -30,7 +39,7 @@ for kind in zlib zstd; do
     end=$(stat -c %s "$image")
     # Twice the exponent of the cluster above 9, and one more for zstd.
     if [[ $kind == zlib ]]; then byte='\x06'; else byte='\x07'; fi
-    { printf '%b' "$byte" && tail -c $((end - (end - 1) / 4096 * 4096)) "$image"; } >"corpus/compressed/$kind"
+    { printf '%b' "$byte" && tail -c $((end - (end - 1) / 4096 * 4096)) "$image"; } >"$corpus/compressed/$kind"
     rm "$image"
 done
-echo "$number images in corpus"
+echo "$number images"

@@ -111,9 +111,11 @@ pub fn to_raw(
         None
     };
     let planner = Planner::new(image, size, zeroes, share_into, watch, &tally);
-    on_threads(options.threads, || {
-        Worker::new(image, target, options.target, &tally).run(&planner)
-    })?;
+    if planner.has_work()? {
+        on_threads(options.threads, || {
+            Worker::new(image, target, options.target, &tally).run(&planner)
+        })?;
+    }
     target.flush()?;
     Ok(tally.report())
 }

@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Tally, Watch};
-use crate::device::{Allocation, Target};
+use crate::device::{Allocation, Source, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, Place};
 use crate::sys;
@@ -81,44 +81,65 @@ impl<'c> Planner<'c> {
         self.watch.advance(bytes);
     }
 
+    /// Whether anything is left for workers; all that needs none is done.
+    pub(super) fn has_work(&self) -> Result<bool> {
+        self.reach_data(&mut self.lock())
+    }
+
     /// The next chunk that has bytes to copy, with its number, or nothing at
     /// the end.
     pub(super) fn next(&self) -> Result<Option<(u64, Range<u64>)>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        Ok(self.reach_data(&mut state)?.then(|| self.cut(&mut state)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<'c>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes past zeroes and what can be shared. Whether bytes to copy were
+    /// reached before the end.
+    fn reach_data(&self, state: &mut State<'c>) -> Result<bool> {
         while state.next < self.size && !self.has_failed() {
             if self.watch.cancelled() {
                 return Err(Error::new(ErrorKind::Cancelled, "stopped on request"));
             }
             let at = state.next;
             let located = self.image.locate(at, self.size - at)?;
-            match located.place {
+            let done = match located.place {
                 Place::Nowhere | Place::Zero => {
                     self.zero(at, located.length)?;
-                    state.next += located.length;
-                    self.done(located.length);
+                    located.length
                 }
                 Place::Plain { device, offset } => {
-                    let shared =
-                        state
-                            .share_into
-                            .zip(device.shareable_file())
-                            .map(|(into, from)| {
-                                share(from, offset, into, at, located.length, self.size)
-                            });
-                    match shared {
-                        Some(Ok(shared)) if shared > 0 => {
-                            state.next += shared;
-                            self.tally.shared.fetch_add(shared, Ordering::Relaxed);
-                            self.done(shared);
-                        }
-                        Some(Err(_)) => state.share_into = None,
-                        _ => return Ok(Some(self.cut(&mut state))),
+                    match self.share(state, device, offset, located.length) {
+                        0 => return Ok(true),
+                        shared => shared,
                     }
                 }
-                Place::Packed { .. } => return Ok(Some(self.cut(&mut state))),
+                Place::Packed { .. } => return Ok(true),
+            };
+            state.next += done;
+            self.done(done);
+        }
+        Ok(false)
+    }
+
+    /// How much of what comes next now shares its blocks with a device.
+    fn share(&self, state: &mut State<'_>, from: &dyn Source, offset: u64, length: u64) -> u64 {
+        let Some((into, from)) = state.share_into.zip(from.shareable_file()) else {
+            return 0;
+        };
+        match share(from, offset, into, state.next, length, self.size) {
+            Ok(shared) => {
+                self.tally.shared.fetch_add(shared, Ordering::Relaxed);
+                shared
+            }
+            Err(_) => {
+                state.share_into = None;
+                0
             }
         }
-        Ok(None)
     }
 
     fn cut(&self, state: &mut State<'_>) -> (u64, Range<u64>) {
