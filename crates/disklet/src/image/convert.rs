@@ -128,17 +128,21 @@ fn to_new_qcow2(args: &ConvertArgs, image: &Image, progress: &Progress) -> Resul
         Some(_) => Packing::Packed,
         None => Packing::Plain,
     };
-    let threads = args.threads.unwrap_or_else(cores);
+    let threads = args.threads.unwrap_or_else(|| cores().min(MOST_THREADS));
     into_file(&args.to, |file| {
         let report = to_qcow2(image, file, &spec, packing, threads, progress)?;
         Ok(Copied::written(report))
     })
 }
 
+/// Each holds a few MiB; with so many, however many cores there are, memory
+/// stays low.
+const MOST_THREADS: usize = 16;
+
 /// Requests that pass the page cache by wait for the disk; more of them than
 /// there are cores keep it busy.
 fn threads(args: &ConvertArgs) -> usize {
-    args.threads.unwrap_or_else(|| cores().max(8))
+    args.threads.unwrap_or(MOST_THREADS)
 }
 
 pub(super) fn is_device(path: &Path) -> bool {
