@@ -50,15 +50,32 @@ pub fn to_qcow2(
     let planner = Planner::new(image, size, Zeroes::Skip, None, watch, &tally);
     let order = InOrder::new(Writer::new(file, spec)?, 2 * threads.max(1));
     on_threads(threads, || {
-        let outcome = Worker::new(image, spec, packing, &tally).run(&planner, &order);
-        if outcome.is_err() {
+        let alarm = Alarm(|| {
             planner.fail();
             order.fail();
-        }
-        outcome
+        });
+        Worker::new(image, spec, packing, &tally).run(&planner, &order)?;
+        alarm.disarm();
+        Ok(())
     })?;
     order.into_sink().finish()?;
     Ok(tally.report())
+}
+
+/// Goes off however a thread fails, be it by a panic: the others must not wait
+/// for what it will never bring.
+struct Alarm<F: Fn()>(F);
+
+impl<F: Fn()> Alarm<F> {
+    fn disarm(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<F: Fn()> Drop for Alarm<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 struct Worker<'c> {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::device::{Fault, MemoryDevice, Request};
+use crate::qcow2::NewImage;
 
 const SIZE: usize = (5 << 20) + 512;
 
@@ -75,6 +76,27 @@ fn a_smaller_target_is_refused_before_anything_is_written() {
     assert_eq!(target.unflushed(), 0);
 }
 
+/// Nobody waits for ever for what the thread would have brought.
+#[test]
+fn a_panic_fails_the_copy() {
+    let source = MemoryDevice::new(vec![7; 64 << 20]);
+    source.set_rule(|_, request| match request {
+        Request::Read(0, _) => panic!("on order"),
+        _ => None,
+    });
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let image = Image::raw(Arc::new(source));
+        let spec = NewImage::of_size(64 << 20);
+        let target = MemoryDevice::default();
+        let copy = || to_qcow2(&image, &target, &spec, Packing::Plain, 2, &Unwatched);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(copy));
+        sender.send(!matches!(outcome, Ok(Ok(_)))).unwrap();
+    });
+    let failed = receiver.recv_timeout(std::time::Duration::from_secs(60));
+    assert_eq!(failed, Ok(true));
+}
+
 #[derive(Default)]
 struct StopAt {
     seen: AtomicU64,
@@ -105,6 +127,11 @@ fn a_watcher_sees_all_bytes_and_can_stop() {
         limit: 1,
         ..StopAt::default()
     };
-    let error = to_raw(&image, &target, &options(Before::Zeroes), &some).unwrap_err();
+    // Several threads could have all chunks in hand before the first is done.
+    let options = Options {
+        threads: 1,
+        ..options(Before::Zeroes)
+    };
+    let error = to_raw(&image, &target, &options, &some).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
 }
