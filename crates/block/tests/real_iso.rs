@@ -6,8 +6,7 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
-#[path = "real_iso/guest.rs"]
-mod guest;
+mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,6 +15,7 @@ use std::process::Command;
 
 use disklet_block::iso9660::{IsoFile, IsoImage};
 use sha2::{Digest, Sha256};
+use support::guest::Guest;
 
 /// Debian's own, which has cloud-init's modules.
 const PYTHON: &str = "/usr/bin/python3";
@@ -183,12 +183,36 @@ fn contents(seen: &Seen) -> BTreeMap<&str, &str> {
         .collect()
 }
 
+/// What a guest prints with the image as its CD-ROM and as its disk.
+fn console(scratch: &Scratch) -> String {
+    let image = scratch.image();
+    let file = format!("format=raw,readonly=on,file={}", image.display());
+    let devices = [
+        "-device",
+        "virtio-scsi-pci",
+        "-drive",
+        &format!("if=none,id=cdrom,media=cdrom,{file}"),
+        "-device",
+        "scsi-cd,drive=cdrom",
+        "-drive",
+        &format!("if=none,id=disk,{file}"),
+        "-device",
+        "virtio-blk-pci,drive=disk",
+    ];
+    let guest = Guest {
+        script: include_str!("real_iso/init.sh").to_owned(),
+        files: Vec::new(),
+        devices: devices.map(str::to_owned).to_vec(),
+    };
+    guest.console(&scratch.0)
+}
+
 #[test]
 #[ignore = "needs QEMU and a kernel: script/test"]
 fn linux_mounts_it_by_every_name() {
     let image = odd();
     let scratch = Scratch::with("mount", &image);
-    let console = guest::console(&scratch.image());
+    let console = console(&scratch);
     let expected = expected(&image);
     for device in ["sr0", "vda"] {
         let seen = |options| seen_by_linux(&console, device, options);

@@ -5,7 +5,9 @@
 
 pub(crate) mod confined;
 pub(crate) mod forge;
+pub(crate) mod guest;
 pub(crate) mod models;
+pub(crate) mod ours;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -93,6 +95,10 @@ impl Random {
 
     pub(crate) fn byte(&mut self) -> u8 {
         self.next().to_le_bytes()[0]
+    }
+
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill_with(|| self.byte());
     }
 
     pub(crate) fn index(&mut self, length: usize) -> usize {

@@ -1,5 +1,5 @@
-//! A guest with Linux and little else, since the kernel that tests run on may
-//! know no ISO 9660.
+//! A guest with Linux and little else: it uses images as a VM does, and its
+//! kernel knows what that of the tests may not, such as ISO 9660.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,36 +22,60 @@ const MODULES: [&str; 12] = [
     "isofs",
 ];
 
-/// What the guest prints with the image as its CD-ROM and as its disk.
-pub(crate) fn console(image: &Path) -> String {
-    let kernel = Kernel::find();
-    let initramfs = image.with_extension("cpio");
-    fs::write(&initramfs, kernel.initramfs()).unwrap();
-    let image = image.to_str().unwrap();
-    let cdrom = format!("if=none,id=cdrom,media=cdrom,format=raw,readonly=on,file={image}");
-    let disk = format!("if=none,id=disk,format=raw,readonly=on,file={image}");
-    let done = Command::new("timeout")
-        .args(["180", "qemu-system-x86_64"])
-        .args(["-machine", "q35,accel=tcg", "-m", "256"])
-        .args(["-nodefaults", "-no-user-config", "-display", "none"])
-        .args(["-no-reboot", "-serial", "stdio"])
-        .arg("-kernel")
-        .arg(&kernel.image)
-        .arg("-initrd")
-        .arg(&initramfs)
-        .args([
-            "-append",
-            "console=ttyS0 quiet no_timer_check mitigations=off panic=-1",
-        ])
-        .args(["-device", "virtio-scsi-pci"])
-        .args(["-drive", &cdrom, "-device", "scsi-cd,drive=cdrom"])
-        .args(["-drive", &disk, "-device", "virtio-blk-pci,drive=disk"])
-        .output()
-        .unwrap();
-    let console = String::from_utf8_lossy(&done.stdout).replace('\r', "");
-    let complaints = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{console}\n{complaints}");
-    console
+/// What a guest does and has. It is turned off when its script is done.
+pub(crate) struct Guest {
+    /// Goes on where `guest/begin.sh` ends.
+    pub(crate) script: String,
+    /// More files that the script can read, below the root.
+    pub(crate) files: Vec<(String, Vec<u8>)>,
+    /// QEMU's arguments for its disks.
+    pub(crate) devices: Vec<String>,
+}
+
+impl Guest {
+    /// What the guest prints. The directory is for what it is started from.
+    pub(crate) fn console(&self, directory: &Path) -> String {
+        let kernel = Kernel::find();
+        let initramfs = directory.join("initramfs.cpio");
+        fs::write(&initramfs, self.initramfs(&kernel)).unwrap();
+        let done = Command::new("timeout")
+            .args(["180", "qemu-system-x86_64"])
+            .args(["-machine", "q35,accel=tcg", "-m", "256"])
+            .args(["-nodefaults", "-no-user-config", "-display", "none"])
+            .args(["-no-reboot", "-serial", "stdio"])
+            .arg("-kernel")
+            .arg(&kernel.image)
+            .arg("-initrd")
+            .arg(&initramfs)
+            .args([
+                "-append",
+                "console=ttyS0 quiet no_timer_check mitigations=off panic=-1",
+            ])
+            .args(&self.devices)
+            .output()
+            .unwrap();
+        let console = String::from_utf8_lossy(&done.stdout).replace('\r', "");
+        let complaints = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{console}\n{complaints}");
+        console
+    }
+
+    fn initramfs(&self, kernel: &Kernel) -> Vec<u8> {
+        let begin = include_str!("guest/begin.sh");
+        let init = format!("{begin}{}\npoweroff -f\n", self.script);
+        let mut archive = Vec::new();
+        for directory in ["bin", "modules"] {
+            append(&mut archive, directory, 0o040_755, &[]);
+        }
+        append(&mut archive, "init", 0o100_755, init.as_bytes());
+        let busybox = fs::read("/bin/busybox").unwrap();
+        append(&mut archive, "bin/busybox", 0o100_755, &busybox);
+        for (name, bytes) in kernel.modules().iter().chain(&self.files) {
+            append(&mut archive, name, 0o100_644, bytes);
+        }
+        append(&mut archive, "TRAILER!!!", 0, &[]);
+        archive
+    }
 }
 
 /// A kernel and its modules, as Debian's packages have them.
@@ -82,26 +106,15 @@ impl Kernel {
             })
     }
 
-    fn initramfs(&self) -> Vec<u8> {
-        let mut files = vec![
-            ("init".to_owned(), include_bytes!("init.sh").to_vec()),
-            ("bin/busybox".to_owned(), fs::read("/bin/busybox").unwrap()),
-        ];
+    fn modules(&self) -> Vec<(String, Vec<u8>)> {
+        let mut files = Vec::new();
         for (number, module) in MODULES.iter().enumerate() {
             if let Some(path) = find(&self.modules, &format!("{module}.ko")) {
                 let name = format!("modules/{number:02}-{module}.ko");
                 files.push((name, fs::read(path).unwrap()));
             }
         }
-        let mut archive = Vec::new();
-        for directory in ["bin", "modules"] {
-            append(&mut archive, directory, 0o040_755, &[]);
-        }
-        for (name, bytes) in &files {
-            append(&mut archive, name, 0o100_755, bytes);
-        }
-        append(&mut archive, "TRAILER!!!", 0, &[]);
-        archive
+        files
     }
 }
 
