@@ -8,6 +8,7 @@ pub(crate) mod forge;
 pub(crate) mod guest;
 pub(crate) mod models;
 pub(crate) mod ours;
+pub(crate) mod steps;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
