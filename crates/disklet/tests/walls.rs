@@ -112,6 +112,47 @@ fn tree_of(package: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// The compiler refuses it wherever the lint is not lifted, and clippy wants a
+/// reason for every block.
+#[test]
+fn unsafe_code_is_in_one_file() {
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    let rules = text(&repository().join("Cargo.toml"));
+    assert!(rules.contains("unsafe_code = \"deny\""));
+    assert!(rules.contains("undocumented_unsafe_blocks = \"warn\""));
+    let mut lifted = Vec::new();
+    for package in files_of(&repository().join("crates")) {
+        if !package.join("Cargo.toml").exists() {
+            continue;
+        }
+        let obeys = text(&package.join("Cargo.toml")).contains("[lints]\nworkspace = true");
+        assert!(obeys, "{}", package.display());
+        for folder in ["src", "tests", "examples"] {
+            find_lifted(&package.join(folder), &mut lifted);
+        }
+    }
+    assert_eq!(lifted, [repository().join("crates/block/src/sys.rs")]);
+}
+
+fn find_lifted(folder: &Path, lifted: &mut Vec<PathBuf>) {
+    for path in files_of(folder) {
+        if path.is_dir() {
+            find_lifted(&path, lifted);
+        } else if path.extension().is_some_and(|ending| ending == "rs")
+            && !path.ends_with(file!())
+            && fs::read_to_string(&path).unwrap().contains("unsafe_code")
+        {
+            lifted.push(path);
+        }
+    }
+}
+
+/// What is in a folder; nothing if it is not there.
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
 #[test]
 fn the_map_names_what_exists() {
     let Ok(text) = fs::read_to_string(repository().join("ARCHITECTURE.md")) else {
