@@ -23,6 +23,10 @@ pub enum Packing {
     Packed,
 }
 
+/// Chunks that are ready before their turn. They are 2 MiB each, and more of
+/// them would not make the one writer faster, however many threads there are.
+const MOST_WAITING: usize = 8;
+
 /// A cluster that is ready to be written.
 enum Cluster {
     Plain(Vec<u8>),
@@ -48,7 +52,8 @@ pub fn to_qcow2(
     debug_assert!(CHUNK.is_multiple_of(spec.cluster.bytes()));
     let tally = Tally::default();
     let planner = Planner::new(image, size, Zeroes::Skip, None, watch, &tally);
-    let order = InOrder::new(Writer::new(file, spec)?, 2 * threads.max(1));
+    let waiting = (2 * threads.max(1)).min(MOST_WAITING);
+    let order = InOrder::new(Writer::new(file, spec)?, waiting);
     on_threads(threads, || {
         let alarm = Alarm(|| {
             planner.fail();

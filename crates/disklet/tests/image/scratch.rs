@@ -63,15 +63,17 @@ impl Scratch {
 
     /// With a file as its standard input, through a pipe.
     pub(crate) fn piped(&self, file: &str, line: &str) -> Output {
-        let mut cat = self
-            .program("cat", file)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut cat = self.cat(file);
         let pipe = cat.stdout.take().unwrap();
         let output = self.command(line).stdin(pipe).output().unwrap();
         let _ = cat.wait();
         output
+    }
+
+    /// Something that pipes a file.
+    pub(crate) fn cat(&self, file: &str) -> Child {
+        let mut cat = self.program("cat", file);
+        cat.stdout(Stdio::piped()).spawn().unwrap()
     }
 
     pub(crate) fn qemu(&self, line: &str) -> String {
@@ -155,7 +157,7 @@ impl Drop for Scratch {
 }
 
 /// A process that has an image open, until it is dropped.
-pub(crate) struct InUse(Child);
+pub(crate) struct InUse(pub(crate) Child);
 
 impl Drop for InUse {
     fn drop(&mut self) {
@@ -177,10 +179,13 @@ pub(crate) fn json(text: &str) -> Value {
 }
 
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    wait_within(Duration::from_secs(20), what, is_so);
+}
+
+pub(crate) fn wait_within(most: Duration, what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        let waited = start.elapsed();
-        assert!(waited < Duration::from_secs(20), "never: {what}");
+        assert!(start.elapsed() < most, "never: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
