@@ -9,16 +9,16 @@
 mod support;
 
 use std::fs;
-use std::sync::Arc;
 
 use disklet_block::convert::{Before, Options, Unwatched, to_raw};
 use disklet_block::device::{Extents, MemoryDevice, ReadAt, Size};
 use disklet_block::image::{Format, Image};
+use disklet_block::qcow2::check;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use support::ours::{self, opened};
 use support::steps::{Fill, Patterns, Step, Unmap, Written};
-use support::{Random, Scratch, qemu_img, shown};
+use support::{QemuCheck, Random, Scratch, open, qemu_img, shown};
 
 /// What an image is like.
 #[derive(Debug, Clone)]
@@ -189,9 +189,11 @@ fn disks_that_qemu_wrote_are_what_was_written() {
         .run(&(shapes(), packed, rounds()), |(shape, packed, rounds)| {
             let mut written = create(&scratch, &patterns, &shape);
             write(&mut written, &packed, &rounds, shape.snapshots);
-            let image = Arc::new(opened(&written.image, Format::Qcow2));
+            let image = opened(&written.image, Format::Qcow2);
             reads_as(&image, &written.bytes);
             copies_as(&image, &written.bytes);
+            let report = check(&open(&written.image), "image").unwrap();
+            assert_eq!(QemuCheck::from(&report), QemuCheck::of(&written.image));
             Ok(())
         })
         .unwrap();
