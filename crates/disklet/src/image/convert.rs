@@ -128,7 +128,7 @@ fn to_new_qcow2(args: &ConvertArgs, image: &Image, progress: &Progress) -> Resul
         Some(_) => Packing::Packed,
         None => Packing::Plain,
     };
-    let threads = args.threads.unwrap_or_else(|| cores().min(MOST_THREADS));
+    let threads = args.threads.unwrap_or_else(|| cores().min(MOST_PACKING));
     into_file(&args.to, |file| {
         let report = to_qcow2(image, file, &spec, packing, threads, progress)?;
         Ok(Copied::written(report))
@@ -138,6 +138,8 @@ fn to_new_qcow2(args: &ConvertArgs, image: &Image, progress: &Progress) -> Resul
 /// Each holds a few MiB; with so many, however many cores there are, memory
 /// stays low.
 const MOST_THREADS: usize = 16;
+/// What these make waits for its turn, and takes more.
+const MOST_PACKING: usize = 8;
 
 /// Requests that pass the page cache by wait for the disk; more of them than
 /// there are cores keep it busy.
