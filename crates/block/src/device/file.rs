@@ -114,6 +114,17 @@ impl FileDevice {
         self.is_block
     }
 
+    /// Whether it lies in memory, where no request waits for a disk.
+    #[must_use]
+    pub fn in_memory(&self) -> bool {
+        const TMPFS: u64 = 0x0102_1994;
+        const RAMFS: u64 = 0x8584_58f6;
+        rustix::fs::fstatfs(&self.file).is_ok_and(|stat| {
+            let kind = u64::try_from(stat.f_type).unwrap_or(0);
+            !self.is_block && (kind == TMPFS || kind == RAMFS)
+        })
+    }
+
     /// The file for a request: past the page cache if that was asked for and
     /// the request is aligned.
     fn file_for(&self, address: *const u8, length: usize, offset: u64) -> &File {

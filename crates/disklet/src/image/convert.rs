@@ -92,12 +92,12 @@ fn fill_raw(
     progress: &Progress,
 ) -> Result<Copied, Failure> {
     if args.preallocation == Preallocate::Off {
-        let cloned = clone(image, file, threads(args), progress)?;
+        let cloned = clone(image, file, threads(args, file), progress)?;
         return Ok(Copied::Disk(cloned));
     }
     create_raw(file, image.size()?, args.preallocation.into())?;
     let options = Options {
-        threads: threads(args),
+        threads: threads(args, file),
         target: Before::Zeroes,
         // Shared blocks would take the place of those set aside.
         share: false,
@@ -108,7 +108,7 @@ fn fill_raw(
 fn onto_device(args: &ConvertArgs, image: &Image, progress: &Progress) -> Result<Copied, Failure> {
     let device = open_to_change(&args.to, Caching::Direct)?;
     let options = Options {
-        threads: threads(args),
+        threads: threads(args, &device),
         target: Before::Anything,
         share: false,
     };
@@ -142,9 +142,15 @@ const MOST_THREADS: usize = 16;
 const MOST_PACKING: usize = 8;
 
 /// Requests that pass the page cache by wait for the disk; more of them than
-/// there are cores keep it busy.
-fn threads(args: &ConvertArgs) -> usize {
-    args.threads.unwrap_or(MOST_THREADS)
+/// there are cores keep it busy. Memory is never waited for.
+fn threads(args: &ConvertArgs, target: &FileDevice) -> usize {
+    args.threads.unwrap_or_else(|| {
+        if target.in_memory() {
+            cores().min(MOST_THREADS)
+        } else {
+            MOST_THREADS
+        }
+    })
 }
 
 pub(super) fn is_device(path: &Path) -> bool {
