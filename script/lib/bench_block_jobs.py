@@ -34,7 +34,8 @@ class Bench:
 
     def command(self, command: list[str]) -> None:
         line = shlex.join(command)
-        for path, name in [(self.disklet, "disklet"), (str(self.work), "DIR")]:
+        memory = str(Path("/dev/shm") / self.work.name)
+        for path, name in [(self.disklet, "disklet"), (memory, "TMPFS"), (str(self.work), "DIR")]:
             line = line.replace(path, name)
         for name, path in self.images.items():
             line = line.replace(str(path), name.upper())
