@@ -293,7 +293,10 @@ fn read_pool(name: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<(Po
     ))
 }
 
+/// A list with an error in it is refused with the whole run; until then it
+/// allows everything, so that no device is blamed for it.
 fn read_globs(view: &View<'_>, diags: &mut Diagnostics) -> Vec<RawDeviceGlob> {
+    let errors_before = diags.errors();
     let mut globs = Vec::new();
     for item in view.items(diags) {
         let Some(text) = item.text(diags) else {
@@ -307,6 +310,9 @@ fn read_globs(view: &View<'_>, diags: &mut Diagnostics) -> Vec<RawDeviceGlob> {
                     .allowed("a glob relative to /dev, such as loop* or mapper/vm_pool-*"),
             ),
         }
+    }
+    if diags.errors() > errors_before {
+        globs.extend(RawDeviceGlob::parse("**/*"));
     }
     globs
 }

@@ -113,6 +113,9 @@ pub enum Severity {
     Error,
     /// The input is accepted; its author may want to know something.
     Notice,
+    /// The same, about an object that plays no part in any plan.
+    #[serde(rename = "notice")]
+    Aside,
 }
 
 /// One thing to tell the author of the input.
@@ -150,6 +153,14 @@ impl Diagnostic {
     pub fn notice(place: &Place, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Notice,
+            ..Self::error(place, message)
+        }
+    }
+
+    /// Something to know about an object that plays no part.
+    pub fn aside(place: &Place, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Aside,
             ..Self::error(place, message)
         }
     }
@@ -196,7 +207,15 @@ const LONGEST_SENTENCE: usize = 600;
 const LONGEST_LIST: usize = 2000;
 
 fn shortened(text: &str) -> String {
+    if is_private_key(text) {
+        return "a private key".to_owned();
+    }
     within(text, LONGEST_VALUE)
+}
+
+/// Whether a text has a private key in it, as OpenSSH and OpenSSL write them.
+pub(crate) fn is_private_key(text: &str) -> bool {
+    text.contains("PRIVATE KEY-----")
 }
 
 fn within(text: &str, most: usize) -> String {
@@ -229,6 +248,20 @@ pub fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> O
         .filter(|(distance, word)| *distance <= allowance && *word != written)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
+}
+
+/// Whether a written word is nearly, but not quite, a known one: it differs in
+/// the case of its letters alone, or in two letters at most.
+pub(crate) fn is_slip(written: &str, known: &str) -> bool {
+    if written == known {
+        return false;
+    }
+    if written.eq_ignore_ascii_case(known) {
+        return true;
+    }
+    let long_enough = written.len() >= 5 && written.len().abs_diff(known.len()) <= 2;
+    long_enough
+        && strsim::osa_distance(&written.to_ascii_lowercase(), &known.to_ascii_lowercase()) <= 2
 }
 
 impl fmt::Display for Diagnostic {
@@ -298,13 +331,16 @@ impl Serialize for Diagnostic {
 pub struct Diagnostics {
     errors: Vec<Diagnostic>,
     notices: Vec<Diagnostic>,
+    asides: Vec<Diagnostic>,
     error_count: usize,
+    /// How many notices of both kinds were told.
+    notice_count: usize,
     /// The inputs in the order in which they were read.
     files: Vec<Arc<str>>,
 }
 
 /// Nobody reads more than this, and hostile input could make millions. Further
-/// errors are only counted.
+/// ones are only counted.
 const MOST_ERRORS: usize = 500;
 const MOST_NOTICES: usize = 50;
 
@@ -318,16 +354,15 @@ impl Diagnostics {
     /// Adds one. The same one twice (two disks that share a broken claim) is
     /// told once.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        let (list, most) = match diagnostic.severity {
-            Severity::Error => (&mut self.errors, MOST_ERRORS),
-            Severity::Notice => (&mut self.notices, MOST_NOTICES),
+        let (list, count, most) = match diagnostic.severity {
+            Severity::Error => (&mut self.errors, &mut self.error_count, MOST_ERRORS),
+            Severity::Notice => (&mut self.notices, &mut self.notice_count, MOST_NOTICES),
+            Severity::Aside => (&mut self.asides, &mut self.notice_count, MOST_NOTICES),
         };
         if list.contains(&diagnostic) {
             return;
         }
-        if diagnostic.severity == Severity::Error {
-            self.error_count += 1;
-        }
+        *count += 1;
         if list.len() < most {
             list.push(diagnostic);
         }
@@ -339,19 +374,41 @@ impl Diagnostics {
         self.error_count
     }
 
-    /// All of them, in the order of the input.
+    /// All of them, in the order of the input. If there are too many notices,
+    /// those about objects that play no part give way, and the last one says
+    /// how many are left out.
     #[must_use]
-    pub fn into_sorted(self) -> Vec<Diagnostic> {
+    pub fn into_sorted(mut self) -> Vec<Diagnostic> {
+        self.asides.truncate(MOST_NOTICES - self.notices.len());
+        let left_out = self.notice_count - self.notices.len() - self.asides.len();
         let rank = |place: &Place| self.files.iter().position(|file| *file == place.file);
-        let mut list: Vec<_> = self.errors.into_iter().chain(self.notices).collect();
+        let notices = self.notices.into_iter().chain(self.asides);
+        let mut list: Vec<_> = self.errors.into_iter().chain(notices).collect();
         list.sort_by_key(|diagnostic| {
             diagnostic
                 .place
                 .as_ref()
                 .map(|place| (rank(place), place.pos))
         });
+        list.extend(more_notices(left_out));
         list
     }
+}
+
+fn more_notices(count: usize) -> Option<Diagnostic> {
+    let message = match count {
+        0 => return None,
+        1 => "and 1 more notice".to_owned(),
+        count => format!("and {count} more notices"),
+    };
+    Some(Diagnostic {
+        severity: Severity::Aside,
+        place: None,
+        message,
+        found: None,
+        allowed: None,
+        help: None,
+    })
 }
 
 #[cfg(test)]
@@ -392,6 +449,13 @@ mod tests {
     }
 
     #[test]
+    fn a_private_key_never_shows() {
+        let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----";
+        let told = Diagnostic::error(&place(), "x").found(format!("{key:?}"));
+        assert_eq!(told.found.as_deref(), Some("a private key"));
+    }
+
+    #[test]
     fn far_words_are_not_suggested() {
         assert_eq!(nearest("capacty", ["capacity", "path"]), Some("capacity"));
         assert_eq!(nearest("zzz", ["capacity", "path"]), None);
@@ -405,5 +469,26 @@ mod tests {
         all.push(Diagnostic::error(&place(), "x"));
         assert_eq!(all.errors(), 1);
         assert_eq!(all.into_sorted().len(), 1);
+    }
+
+    #[test]
+    fn notices_about_vms_come_before_those_about_bystanders() {
+        let mut all = Diagnostics::default();
+        for n in 0..70 {
+            all.push(Diagnostic::aside(&place(), format!("skipped {n}")));
+        }
+        for n in 0..3 {
+            all.push(Diagnostic::notice(&place(), format!("no effect {n}")));
+        }
+        let told: Vec<_> = all
+            .into_sorted()
+            .iter()
+            .map(|d| d.message.clone())
+            .collect();
+        assert_eq!(told.len(), MOST_NOTICES + 1);
+        for n in 0..3 {
+            assert!(told.contains(&format!("no effect {n}")), "{told:?}");
+        }
+        assert_eq!(told[MOST_NOTICES], "and 23 more notices");
     }
 }

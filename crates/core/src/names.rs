@@ -40,13 +40,6 @@ macro_rules! names {
                 }
             }
 
-            /// Stands in for a name that was refused, so that the rest can be
-            /// read and all problems reported; no plan comes of it.
-            #[allow(dead_code, reason = "not every kind of name needs it")]
-            pub(crate) fn stand_in() -> Self {
-                Self("refused".to_owned())
-            }
-
             /// As text.
             #[must_use]
             pub fn as_str(&self) -> &str {
@@ -61,6 +54,20 @@ macro_rules! names {
         }
     )*};
 }
+
+/// Names that something can stand in for where they were refused, so that the
+/// rest can be read and all problems reported; no plan comes of it.
+macro_rules! stand_ins {
+    ($($name:ident)*) => {$(
+        impl $name {
+            pub(crate) fn stand_in() -> Self {
+                Self("refused".to_owned())
+            }
+        }
+    )*};
+}
+
+stand_ins!(ContainerName ObjectName);
 
 names! {
     /// The name of a Kubernetes object (RFC 1123 subdomain), such as `vm-1.prod`.
@@ -201,6 +208,8 @@ pub enum ImageNameError {
     Character(char),
     /// An empty, `.` or `..` component.
     Component,
+    /// A user, a password or a token before an `@`.
+    Credentials,
     /// Something after `@` that is not `sha256:` and 64 hexadecimal digits.
     Digest,
     /// Longer than any name should be.
@@ -213,6 +222,9 @@ impl fmt::Display for ImageNameError {
             Self::Empty => f.write_str("is empty"),
             Self::Character(c) => write!(f, "has the character {c:?} in it"),
             Self::Component => f.write_str("has an empty, \".\" or \"..\" component"),
+            Self::Credentials => f.write_str(
+                "has something before an \"@\" that may be a password: credentials are refused there",
+            ),
             Self::Digest => {
                 f.write_str("has a digest that is not sha256: and 64 lower-case hexadecimal digits")
             }
@@ -233,6 +245,9 @@ impl ImageName {
         }
         if text.len() > 1024 {
             return Err(ImageNameError::TooLong);
+        }
+        if has_credentials(text) {
+            return Err(ImageNameError::Credentials);
         }
         let foreign = |c: &char| !(c.is_ascii_alphanumeric() || "-._/:@%+~=".contains(*c));
         if let Some(c) = text.chars().find(foreign) {
@@ -291,6 +306,24 @@ impl ImageName {
     }
 }
 
+/// Whether a text could be an address with a user or a password in it. A digest
+/// follows the last `@`, is of a known form and has no `/` in it.
+fn has_credentials(text: &str) -> bool {
+    let Some((before, after)) = text.rsplit_once('@') else {
+        return false;
+    };
+    let address = before.split_once("://").map_or(before, |(_, rest)| rest);
+    let in_host = before.contains("://") && !address.contains('/');
+    if after.starts_with("sha256:") && !after.contains('/') {
+        return has_credentials(before);
+    }
+    let is_digest = after.split_once(':').is_some_and(|(kind, hex)| {
+        kind.bytes().all(|b| b.is_ascii_alphanumeric())
+            && hex.bytes().all(|b| b.is_ascii_hexdigit())
+    });
+    in_host || after.contains('/') || (address.contains(':') && !is_digest)
+}
+
 impl fmt::Display for ImageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.written)
@@ -345,5 +378,28 @@ mod tests {
         assert_eq!(reason("host/../x"), ImageNameError::Component);
         assert_eq!(reason("x@sha256:12"), ImageNameError::Digest);
         assert_eq!(reason("x@md5:12"), ImageNameError::Digest);
+        assert_eq!(reason("host:5000/x@md5:12"), ImageNameError::Digest);
+    }
+
+    #[test]
+    fn credentials_in_image_names_are_told_from_digests() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        ImageName::parse(&format!("https://host:5000/x@{digest}")).unwrap();
+        for name in [
+            "https://user:word@host/x.img",
+            "https://user:w!rd@host/x.img",
+            "https://user:w/rd@host/x.img",
+            "https://user:w@rd@host/x.img",
+            "https://token@host",
+            "user:word@host/x.img",
+            "virtlet.cloud/user:word@host:80/x",
+            "user:word@host",
+            "https://user:word@host/x.img?signature=1",
+        ] {
+            for name in [name.to_owned(), format!("{name}@{digest}")] {
+                let error = ImageName::parse(&name).unwrap_err();
+                assert_eq!(error, ImageNameError::Credentials, "{name}");
+            }
+        }
     }
 }

@@ -73,9 +73,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Which devices pods may use: comma-separated globs below /dev
-    /// [default: loop*]
-    #[arg(long, value_name = "GLOBS", env = "VIRTLET_RAW_DEVICES")]
+    /// Which devices pods may use: comma-separated globs below /dev, or '' for
+    /// none. Without it, the variable `VIRTLET_RAW_DEVICES` counts unless that
+    /// is empty, then the configuration [default: loop*]
+    #[arg(long, value_name = "GLOBS")]
     pub(crate) raw_devices: Option<String>,
 
     /// Where the kubelet keeps its pods' volumes [default: /var/lib/kubelet]

@@ -45,7 +45,7 @@ fn write_text(
     for diagnostic in diagnostics {
         let word = match diagnostic.severity {
             Severity::Error => style.paint(Tone::Bad, "error:"),
-            Severity::Notice => style.paint(Tone::Unsure, "notice:"),
+            Severity::Notice | Severity::Aside => style.paint(Tone::Unsure, "notice:"),
         };
         writeln!(out, "{word} {diagnostic}")?;
     }

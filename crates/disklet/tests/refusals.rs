@@ -7,6 +7,7 @@
 //!   # args: …        more arguments; {} stands for the case itself, which is
 //!                    given with -f if it is not there
 //!   # with WORD: …   once for each such line, with WORD replaced by the rest
+//!   # code: 2        the exit code, if it is not 1
 //! ```
 //!
 //! `DISKLET_UPDATE_GOLDEN=1 cargo test --test refusals` writes the expected
@@ -39,6 +40,7 @@ struct Case {
     text: String,
     args: Vec<String>,
     variants: Vec<(String, String)>,
+    code: i32,
 }
 
 impl Case {
@@ -46,9 +48,13 @@ impl Case {
         let text = fs::read_to_string(path).unwrap();
         let mut args = Vec::new();
         let mut variants = Vec::new();
+        let mut code = 1;
         for line in text.lines().take_while(|line| line.starts_with('#')) {
             if let Some(more) = line.strip_prefix("# args: ") {
                 args.extend(more.split_whitespace().map(str::to_owned));
+            }
+            if let Some(number) = line.strip_prefix("# code: ") {
+                code = number.parse().unwrap();
             }
             if let Some((word, value)) = line
                 .strip_prefix("# with ")
@@ -63,6 +69,7 @@ impl Case {
             text,
             args,
             variants,
+            code,
         }
     }
 
@@ -73,7 +80,7 @@ impl Case {
             let outcome = self.plan(&self.name, "", str::to_owned);
             faults.extend(
                 outcome
-                    .faults()
+                    .faults_with(self.code)
                     .map(|fault| format!("{}: {fault}", self.name)),
             );
             return (outcome.stderr, faults);
@@ -85,7 +92,7 @@ impl Case {
             let fill = |text: &str| text.replace(word.as_str(), value);
             let outcome = self.plan("-", &fill(&self.text), fill);
             let told = |fault| format!("{} with {word}: {value}: {fault}", self.name);
-            faults.extend(outcome.faults().map(told));
+            faults.extend(outcome.faults_with(self.code).map(told));
             said += &format!("### {word}: {value}\n{}", outcome.stderr);
         }
         (said, faults)

@@ -210,8 +210,11 @@ fn the_command_line_wins_over_environment_and_configuration() {
     for nothing in ["", " "] {
         assert_eq!(code(&[], Some(nothing), "sdc"), Some(0), "{nothing:?}");
         assert_eq!(code(&[], Some(nothing), "loop0"), Some(1), "{nothing:?}");
+        // An empty option allows nothing, whatever the others say.
         let option = ["--raw-devices", nothing];
-        assert_eq!(code(&option, Some("sdb"), "sdc"), Some(0), "{nothing:?}");
+        for device in ["sdb", "sdc", "loop0"] {
+            assert_eq!(code(&option, Some("sdb"), device), Some(1), "{nothing:?}");
+        }
     }
     // Commas too many make no glob, least of all one that matches everything.
     for list in ["sdb,", ",sdb", "sdb, ,", " sdb ,,"] {
@@ -227,4 +230,6 @@ fn the_command_line_wins_over_environment_and_configuration() {
     // A list of nothing allows nothing.
     assert_eq!(code(&[], Some(","), "sdc"), Some(1));
     assert_eq!(code(&["--raw-devices", " , "], None, "sdc"), Some(1));
+    // What the environment says is usage as well.
+    assert_eq!(code(&[], Some("/etc/*"), "sdc"), Some(2));
 }

@@ -12,7 +12,7 @@ pub(super) fn quote(text: &str) -> String {
 #[cfg(test)]
 pub(super) mod testing {
     /// Runs `script` with `sh -c`; what it wrote to stdout.
-    #[allow(
+    #[expect(
         clippy::disallowed_types,
         reason = "only a shell knows what a shell makes of a word"
     )]

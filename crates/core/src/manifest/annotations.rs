@@ -8,10 +8,10 @@ mod values;
 
 use uuid::Uuid;
 
-pub(crate) use values::{MAX_DISK_BYTES, parse_data};
+pub(crate) use values::{MAX_DISK_BYTES, parse_data, private_key};
 
 use crate::cloudinit::ImageType;
-use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::diag::{Diagnostic, Diagnostics, Place, is_slip};
 use crate::names::{DataKey, ObjectName};
 use crate::text::Data;
 use crate::units::ByteSize;
@@ -20,7 +20,7 @@ use crate::yaml::{Spanned, View};
 use super::cpu::CpuSetting;
 use values::{
     CPU_MODELS, DRIVERS, ENCODINGS, data_key, data_ref, embedded_map, flag, image_type,
-    keyed_data_ref, lines, one_of, refuse_unless_false, root_size, system_uuid, vcpus,
+    keyed_data_ref, one_of, refuse_unless_false, root_size, ssh_keys, system_uuid, vcpus,
 };
 
 /// What the annotations of a VM pod say.
@@ -159,7 +159,8 @@ const CPU_SETTING: &str = "VirtletLibvirtCPUSetting";
 const CHOWN: &str = "VirtletChown9pfsMounts";
 const IDENTITY_SET: &str = "VirtletVMIdentitySet";
 const IDENTITY_NAME: &str = "VirtletVMIdentityName";
-const RECREATE_ROOT: &str = "disklet.io/recreate-root";
+/// Allows that a persistent root is filled again.
+pub(super) const RECREATE_ROOT: &str = "disklet.io/recreate-root";
 
 const KNOWN: [&str; 22] = [
     VCPUS,
@@ -196,7 +197,8 @@ impl Annotations {
             // Another case is a slip as well: Kubernetes keys have one.
             let nearly = key
                 .get(..7)
-                .is_some_and(|start| start.eq_ignore_ascii_case("virtlet"));
+                .is_some_and(|start| start.eq_ignore_ascii_case("virtlet"))
+                || KNOWN.iter().any(|known| is_slip(key, known));
             if !ours && !nearly {
                 continue;
             }
@@ -227,7 +229,7 @@ impl Annotations {
                 self.encoding_place = Some(text.place.clone());
                 self.source_encoding = one_of(text, "an encoding", &ENCODINGS, diags);
             }
-            SSH_KEYS => self.ssh_keys = lines(&text.value),
+            SSH_KEYS => self.ssh_keys = ssh_keys(text, diags),
             SSH_KEY_SOURCE => self.ssh_key_source = keyed_data_ref(text, diags),
             FILES_SOURCE => self.files_source = data_ref(text, diags),
             SYSTEM_UUID => self.system_uuid = system_uuid(text, diags),

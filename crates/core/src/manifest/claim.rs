@@ -79,6 +79,19 @@ pub struct ClaimRef {
     pub uid: Option<String>,
 }
 
+impl ClaimRef {
+    fn read(mut fields: Fields<'_>, diags: &mut Diagnostics) -> Self {
+        let namespace = fields.text("namespace", diags).unwrap_or("default");
+        let claim = Self {
+            namespace: namespace.to_owned(),
+            name: fields.text("name", diags).unwrap_or_default().to_owned(),
+            uid: fields.text("uid", diags).map(str::to_owned),
+        };
+        fields.tell_slips(diags);
+        claim
+    }
+}
+
 /// The storage behind a PersistentVolume.
 #[derive(Debug, Clone)]
 pub enum PvSource {
@@ -125,6 +138,7 @@ impl PersistentVolume {
         let mut meta = object.required("metadata", diags)?.fields(diags)?;
         let name = required_name(&mut meta, "name", ObjectName::parse, diags);
         let labels = texts(meta.entries("labels", diags), diags);
+        meta.tell_slips(diags);
         let old_class = old_class(view);
         let phase = phase(&mut object, diags);
         let mut spec = object.required("spec", diags)?.fields(diags)?;
@@ -136,14 +150,11 @@ impl PersistentVolume {
         let mode = VolumeMode::read(&mut spec, diags);
         let class = spec.text("storageClassName", diags).or(old_class);
         let class = class.unwrap_or_default().to_owned();
-        let claim = spec.fields("claimRef", diags).map(|mut claim| ClaimRef {
-            namespace: claim
-                .text("namespace", diags)
-                .unwrap_or("default")
-                .to_owned(),
-            name: claim.text("name", diags).unwrap_or_default().to_owned(),
-            uid: claim.text("uid", diags).map(str::to_owned),
-        });
+        let claim = spec
+            .fields("claimRef", diags)
+            .map(|fields| ClaimRef::read(fields, diags));
+        spec.tell_slips(diags);
+        object.tell_slips(diags);
         let source = read_source(&spec, diags)?;
         refuse_block_of_files(&source, mode, diags);
         let read_only = source.read_only || only_to_read(&access_modes);
@@ -270,7 +281,9 @@ fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<ReadSource>
         "hostPath" => path(diags).map(PvSource::HostPath),
         other => Some(PvSource::Kubelet(other.to_owned())),
     }?;
-    let read_only = view.fields(diags)?.flag("readOnly", diags);
+    let mut fields = view.fields(diags)?;
+    let read_only = fields.flag("readOnly", diags);
+    fields.tell_slips(diags);
     let place = view.place;
     Some(ReadSource {
         source: Spanned { value, place },
@@ -342,20 +355,25 @@ impl Claim {
             .and_then(|view| view.size(diags));
         let class = spec.text("storageClassName", diags).or(old_class);
         let access_modes = access_modes(&mut spec, diags);
+        let mode = VolumeMode::read(&mut spec, diags);
+        let selector = spec
+            .fields("selector", diags)
+            .map(|fields| Selector::read(fields, diags))
+            .unwrap_or_default();
+        let volume = spec
+            .spanned_text("volumeName", diags)
+            .filter(|name| !name.value.is_empty())
+            .and_then(|name| parse_name(name, ObjectName::parse, diags));
+        spec.tell_slips(diags);
+        object.tell_slips(diags);
         Some(Self {
             meta,
             read_only: only_to_read(&access_modes),
             access_modes,
-            mode: VolumeMode::read(&mut spec, diags),
+            mode,
             class: class.unwrap_or_default().to_owned(),
-            selector: spec
-                .fields("selector", diags)
-                .map(|fields| Selector::read(fields, diags))
-                .unwrap_or_default(),
-            volume: spec
-                .spanned_text("volumeName", diags)
-                .filter(|name| !name.value.is_empty())
-                .and_then(|name| parse_name(name, ObjectName::parse, diags)),
+            selector,
+            volume,
             phase,
             request: request?,
         })

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::guest::GuestPath;
-use crate::names::{ContainerName, DataKey, EnvName, ImageName, ObjectName, VolumeName};
+use crate::names::{
+    ContainerName, DataKey, EnvName, ImageName, ImageNameError, ObjectName, VolumeName,
+};
 use crate::units::{ByteSize, parse_quantity};
 use crate::yaml::{Fields, Spanned, Value, View};
 
@@ -115,16 +117,20 @@ impl Container {
             .map(|mount| &mount.path)
             .chain(devices.iter().map(|device| &device.path));
         refuse_path_twice(places, diags);
+        let env_from = read_env_from(&mut fields, diags);
+        let env = fields
+            .items("env", diags)
+            .iter()
+            .filter_map(|item| EnvVar::read(item, diags))
+            .collect();
+        let memory = read_memory(&mut fields, diags);
+        fields.tell_slips(diags);
         Some(Self {
             mounts,
             devices,
-            env_from: read_env_from(&mut fields, diags),
-            env: fields
-                .items("env", diags)
-                .iter()
-                .filter_map(|item| EnvVar::read(item, diags))
-                .collect(),
-            memory: read_memory(&mut fields, diags),
+            env_from,
+            env,
+            memory,
             name: name.map_or_else(ContainerName::stand_in, |name| name.value),
             image: image.unwrap_or_else(|| Spanned {
                 value: ImageName::stand_in(),
@@ -139,11 +145,17 @@ fn read_image(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<Spanne
     match ImageName::parse(&text.value) {
         Ok(image) => Some(text.map(|_| image)),
         Err(error) => {
-            diags.push(
-                Diagnostic::error(&text.place, format!("the image name {error}"))
-                    .found(format!("{:?}", text.value))
-                    .allowed("[virtlet.cloud/]NAME[@sha256:DIGEST]"),
-            );
+            let mut problem = Diagnostic::error(&text.place, format!("the image name {error}"))
+                .allowed("[virtlet.cloud/]NAME[@sha256:DIGEST]");
+            // What follows a question mark can be a signature or a token.
+            match text.value.split_once('?') {
+                _ if error == ImageNameError::Credentials => {
+                    problem = problem.help("remove what stands before the \"@\"");
+                }
+                Some((before, _)) => problem = problem.found(format!("{before:?} and a query")),
+                None => problem = problem.found(format!("{:?}", text.value)),
+            }
+            diags.push(problem);
             None
         }
     }
@@ -191,6 +203,7 @@ impl VolumeMount {
             );
         }
         let read_only = fields.flag("readOnly", diags);
+        fields.tell_slips(diags);
         Some(Self {
             volume: volume?,
             path: path?,
@@ -261,6 +274,7 @@ impl EnvVar {
             }
             None => EnvSource::Value(plain_value(&mut fields, diags)),
         };
+        fields.tell_slips(diags);
         Some(Self {
             name: name?.value,
             source: Spanned {
@@ -312,6 +326,7 @@ fn read_env_source(view: &View<'_>, diags: &mut Diagnostics) -> Option<EnvSource
     let name = required_name(&mut fields, "name", ObjectName::parse, diags);
     let key = required_name(&mut fields, "key", DataKey::parse, diags);
     let optional = fields.flag("optional", diags);
+    fields.tell_slips(diags);
     Some(EnvSource::Key {
         kind: object,
         name: name?,
@@ -389,12 +404,16 @@ fn read_env_from(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<Spanne
 fn read_memory(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<Spanned<ByteSize>> {
     let mut resources = fields.fields("resources", diags)?;
     let mut amount = |kind: &str| {
-        let view = resources.fields(kind, diags)?.get("memory")?;
+        let mut amounts = resources.fields(kind, diags)?;
+        let view = amounts.get("memory");
+        amounts.tell_slips(diags);
+        let view = view?;
         let text = view.scalar_text(diags)?;
         parse_memory(text, &view.place, diags)
     };
     let limit = amount("limits");
     let request = amount("requests");
+    resources.tell_slips(diags);
     limit.or(request)
 }
 

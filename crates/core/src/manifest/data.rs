@@ -48,6 +48,7 @@ impl DataObject {
         );
         let binary = |text: &str| decode(text).map(Content::Public);
         data.take(&mut object, "binaryData", binary, diags);
+        object.tell_slips(diags);
         Some(data)
     }
 
@@ -75,6 +76,7 @@ impl DataObject {
         // The API server lets stringData win over data.
         let plain = |text: &str| Some(Content::Secret(Secret::new(text)));
         secret.take(&mut object, "stringData", plain, diags);
+        object.tell_slips(diags);
         Some(secret)
     }
 

@@ -159,6 +159,7 @@ impl SourceFiles {
         diags: &mut Diagnostics,
     ) -> Option<Self> {
         let default_mode = mode(fields, "defaultMode", diags).unwrap_or(DEFAULT_MODE);
+        fields.tell_slips(diags);
         let place = view.place.clone();
         Some(Self {
             default_mode,
@@ -177,6 +178,7 @@ impl SourceFiles {
             .iter()
             .filter_map(|item| projection(item, diags))
             .collect();
+        fields.tell_slips(diags);
         Some(Self {
             default_mode,
             sources,
@@ -208,6 +210,7 @@ fn projection(view: &View<'_>, diags: &mut Diagnostics) -> Option<Spanned<FileSo
             return None;
         }
     };
+    fields.tell_slips(diags);
     let place = source.place;
     Some(Spanned { value, place })
 }
@@ -225,6 +228,7 @@ impl DataSource {
                     let key = required_name(&mut item, "key", DataKey::parse, diags);
                     let path = file_path(&mut item, diags);
                     let mode = mode(&mut item, "mode", diags);
+                    item.tell_slips(diags);
                     Some(KeyToPath {
                         key: key?,
                         path: path?,

@@ -56,8 +56,10 @@ impl Meta {
         let uid = meta
             .spanned_text("uid", diags)
             .and_then(|uid| check_uid(uid, diags));
+        let labels = texts(meta.entries("labels", diags), diags);
+        meta.tell_slips(diags);
         Some(Self {
-            labels: texts(meta.entries("labels", diags), diags),
+            labels,
             name: name?.value,
             namespace: namespace?,
             uid,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub use annotations::{
     Annotations, CpuModel, DataRef, DiskDriver, KeyedDataRef, ObjectKind, TextEncoding,
 };
-pub(crate) use annotations::{MAX_DISK_BYTES, parse_data};
+pub(crate) use annotations::{MAX_DISK_BYTES, parse_data, private_key};
 pub use claim::{Claim, ClaimRef, PersistentVolume, PvSource, VolumeMode};
 pub use container::{Container, EnvFrom, EnvSource, EnvVar, VolumeDevice, VolumeMount};
 pub use cpu::{CpuFeature, CpuSetting};
@@ -34,7 +34,7 @@ pub use selector::Selector;
 pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 
 use crate::config::Config;
-use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::diag::{Diagnostic, Diagnostics, Place, Severity};
 use crate::names::{Namespace, ObjectName};
 use crate::yaml::{self, Limits, Spanned, View};
 
@@ -70,6 +70,9 @@ pub struct Input {
 /// Longer inputs are refused: a hundred times what a thousand VMs need, and
 /// small enough to be read by an administrator's laptop.
 pub const MAX_INPUT_BYTES: u64 = 32 << 20;
+
+/// All inputs of a run together: what is read from them stays in memory.
+pub const MAX_RUN_BYTES: u64 = 64 << 20;
 
 impl Objects {
     /// Reads all documents of one input.
@@ -116,6 +119,9 @@ impl Objects {
         let Some(kind) = kind_of(view, listed, diags) else {
             return;
         };
+        if !is_of_the_core(view, &kind, diags) {
+            return;
+        }
         self.read_by_kind(view, &kind, namespace, diags);
         if diags.errors() > errors_before {
             let meta = view.node.get("metadata");
@@ -181,14 +187,12 @@ impl Objects {
 
     fn read_pod(&mut self, view: &View<'_>, namespace: &Namespace, diags: &mut Diagnostics) {
         if !pod::is_vm(view.node) {
-            diags.push(
-                Diagnostic::notice(&view.place, "skipped a Pod that is not a VM").help(format!(
-                    "a VM pod has the annotation {}: {}, or runtimeClassName: {}",
-                    pod::RUNTIME_ANNOTATION,
-                    pod::RUNTIME,
-                    pod::RUNTIME_CLASS
-                )),
-            );
+            diags.push(not_a_vm(view));
+            return;
+        }
+        if let Some(why) = pod::gone(view.node) {
+            let help = "give the pod that takes its place";
+            diags.push(Diagnostic::notice(&view.place, why).help(help));
             return;
         }
         let Some(pod) = VmPod::read(view, namespace, diags) else {
@@ -203,6 +207,21 @@ impl Objects {
             }
         }
     }
+}
+
+fn not_a_vm(view: &View<'_>) -> Diagnostic {
+    let message = "skipped a Pod that is not a VM";
+    if let Some((written, meant)) = pod::nearly_vm(view.node) {
+        return Diagnostic::notice(&view.place, message)
+            .found(format!("{written:?}"))
+            .help(format!("did you mean {meant:?}?"));
+    }
+    Diagnostic::aside(&view.place, message).help(format!(
+        "a VM pod has the annotation {}: {}, or runtimeClassName: {}",
+        pod::RUNTIME_ANNOTATION,
+        pod::RUNTIME,
+        pod::RUNTIME_CLASS
+    ))
 }
 
 /// The kinds that play a part.
@@ -244,6 +263,35 @@ fn kind_of(
     fields.required_text("kind", diags)
 }
 
+/// Whether an object is of the kinds that we know by their name alone: others
+/// may have a kind of the same name.
+fn is_of_the_core(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) -> bool {
+    let name = kind.value.strip_suffix("List").unwrap_or(&kind.value);
+    if !(name.is_empty() || KINDS.contains(&name)) {
+        return true;
+    }
+    let version = view
+        .fields(diags)
+        .and_then(|mut fields| fields.spanned_text("apiVersion", diags));
+    let Some(version) = version.filter(|version| version.value != "v1") else {
+        return true;
+    };
+    diags.push(if version.value.contains('/') {
+        Diagnostic::aside(
+            &kind.place,
+            format!(
+                "skipped: a {} of {} plays no part in a plan",
+                kind.value, version.value
+            ),
+        )
+    } else {
+        Diagnostic::error(&version.place, format!("not a version of a {}", kind.value))
+            .found(format!("{:?}", version.value))
+            .allowed("v1")
+    });
+    false
+}
+
 fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) {
     let lists = KINDS.map(|kind| format!("{kind}List"));
     let lists = lists.iter().map(String::as_str);
@@ -257,11 +305,12 @@ fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) {
         return;
     }
     let template = view.node.get("spec").and_then(|spec| spec.get("template"));
-    let mut notice = Diagnostic::notice(
+    let mut notice = Diagnostic::aside(
         &kind.place,
         format!("skipped: a {} plays no part in a plan", kind.value),
     );
     if template.is_some_and(pod::is_vm) {
+        notice.severity = Severity::Notice;
         notice.message = format!(
             "skipped: the VM pods of a {} are planned one by one, once they exist",
             kind.value
@@ -269,9 +318,11 @@ fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) {
         notice.help = Some("give the pod itself, such as from kubectl get pod -o yaml".to_owned());
     }
     if kind.value == "NodeFacts" {
+        notice.severity = Severity::Notice;
         notice.message = "skipped: facts of a node are given with --facts".to_owned();
     }
     if ["VM", "VirtualMachine", "VirtualMachineInstance"].contains(&kind.value.as_str()) {
+        notice.severity = Severity::Notice;
         notice.message = format!(
             "skipped: {} objects are not planned by this version, VM pods are",
             kind.value

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Place, is_slip};
 use crate::names::{HostName, Namespace};
-use crate::yaml::{Node, Value, View};
+use crate::yaml::{Fields, Node, Spanned, Value, View};
 
 use super::Meta;
-use super::annotations::Annotations;
+use super::annotations::{Annotations, RECREATE_ROOT};
 use super::container::Container;
 use super::meta::{parse_name, texts};
-use super::volume::Volume;
+use super::volume::{Volume, VolumeSource};
 
 /// The annotation that makes a pod a VM.
 pub(super) const RUNTIME_ANNOTATION: &str = "kubernetes.io/target-runtime";
@@ -32,6 +32,8 @@ pub struct VmPod {
     pub container: Container,
     /// Its volumes, in order.
     pub volumes: Vec<Volume>,
+    /// What the volumes are whose names were refused, for their other problems.
+    pub(crate) unnamed: Vec<Spanned<VolumeSource>>,
     /// The service account's name.
     pub service_account: String,
     /// Whether the account's token belongs in the guest.
@@ -54,6 +56,55 @@ pub(super) fn is_vm(pod: &Node) -> bool {
     annotation == Some(RUNTIME) || class == Some(RUNTIME_CLASS)
 }
 
+/// What in a Pod that is no VM is a slip for what would make it one, and what
+/// was meant.
+pub(super) fn nearly_vm(pod: &Node) -> Option<(&str, &'static str)> {
+    let meta = pod.get("metadata");
+    let annotations = meta.and_then(|meta| meta.get("annotations"));
+    let spec = pod.get("spec");
+    [
+        (Some(pod), "metadata"),
+        (Some(pod), "spec"),
+        (meta, "annotations"),
+        (annotations, RUNTIME_ANNOTATION),
+        (spec, "runtimeClassName"),
+    ]
+    .into_iter()
+    .find_map(|(map, key)| Some((slip_for(map?, key)?, key)))
+    .or_else(|| {
+        let runtime = annotations.and_then(|all| all.get(RUNTIME_ANNOTATION)?.as_str());
+        let class = spec.and_then(|spec| spec.get("runtimeClassName")?.as_str());
+        [(runtime, RUNTIME), (class, RUNTIME_CLASS)]
+            .into_iter()
+            .find_map(|(word, wanted)| Some((word.filter(|word| is_slip(word, wanted))?, wanted)))
+    })
+}
+
+fn slip_for<'n>(map: &'n Node, wanted: &str) -> Option<&'n str> {
+    let Value::Map(entries) = &map.value else {
+        return None;
+    };
+    let mut keys = entries.iter().map(|entry| &*entry.key);
+    keys.find(|key| is_slip(key, wanted))
+}
+
+/// Why a VM pod has no disks any more, if it has none.
+pub(super) fn gone(pod: &Node) -> Option<&'static str> {
+    let deleted = pod
+        .get("metadata")
+        .and_then(|meta| meta.get("deletionTimestamp"))
+        .is_some_and(|time| time.value != Value::Null);
+    let phase = pod
+        .get("status")
+        .and_then(|status| status.get("phase")?.as_str());
+    match phase {
+        Some("Succeeded") => Some("skipped a VM pod that has ended: its phase is Succeeded"),
+        Some("Failed") => Some("skipped a VM pod that has ended: its phase is Failed"),
+        _ if deleted => Some("skipped a VM pod that is being deleted"),
+        _ => None,
+    }
+}
+
 impl VmPod {
     pub(super) fn read(
         view: &View<'_>,
@@ -65,9 +116,17 @@ impl VmPod {
         let meta = Meta::read(view, &mut object, namespace, diags);
         let entries = object
             .fields("metadata", diags)
-            .map(|mut meta| meta.entries("annotations", diags))
+            .map(|mut meta| {
+                let entries = meta.entries("annotations", diags);
+                meta.tell_slips(diags);
+                entries
+            })
             .unwrap_or_default();
         let annotations = Annotations::read(&entries, diags);
+        let recreate_place = entries
+            .iter()
+            .find(|(key, _)| *key == RECREATE_ROOT)
+            .map(|(_, view)| view.place.clone());
         let raw_annotations = texts(entries, &mut Diagnostics::default());
         let mut spec = object.required("spec", diags)?.fields(diags)?;
         let container = read_container(&spec.required("containers", diags)?, diags);
@@ -81,11 +140,7 @@ impl VmPod {
                 ));
             }
         }
-        let volumes: Vec<_> = spec
-            .items("volumes", diags)
-            .iter()
-            .filter_map(|item| Volume::read(item, diags))
-            .collect();
+        let (volumes, unnamed) = read_volumes(&mut spec, diags);
         refuse_name_twice(&volumes, diags);
         let service_account = spec
             .text("serviceAccountName", diags)
@@ -101,8 +156,13 @@ impl VmPod {
             .filter(|name| !name.value.is_empty())
             .and_then(|name| parse_name(name, HostName::parse, diags))
             .map(|name| name.value.to_string());
+        // It has been looked at to know that the pod is a VM.
+        spec.get("runtimeClassName");
+        spec.tell_slips(diags);
+        object.tell_slips(diags);
         let meta = meta.unwrap_or_else(|| Meta::stand_in(view, namespace));
         let container = container?;
+        tell_idle_recreation(&annotations, &container, &recreate_place, diags);
         Some(Self {
             hostname: hostname.unwrap_or_else(|| default_hostname(meta.name.as_str())),
             meta,
@@ -110,10 +170,46 @@ impl VmPod {
             annotations,
             container,
             volumes,
+            unnamed,
             service_account,
             mounts_token,
             refused: diags.errors() > errors_before,
         })
+    }
+}
+
+/// The volumes, and what those are whose names were refused.
+fn read_volumes(
+    spec: &mut Fields<'_>,
+    diags: &mut Diagnostics,
+) -> (Vec<Volume>, Vec<Spanned<VolumeSource>>) {
+    let (mut volumes, mut unnamed) = (Vec::new(), Vec::new());
+    for item in spec.items("volumes", diags) {
+        match Volume::read(&item, diags) {
+            Some((Some(name), source)) => volumes.push(Volume { name, source }),
+            Some((None, source)) => unnamed.push(source),
+            None => {}
+        }
+    }
+    (volumes, unnamed)
+}
+
+/// Only a persistent root outlives its pod.
+fn tell_idle_recreation(
+    annotations: &Annotations,
+    container: &Container,
+    place: &Option<Place>,
+    diags: &mut Diagnostics,
+) {
+    let persistent = container
+        .devices
+        .iter()
+        .any(|device| device.path.value.as_str() == "/");
+    if let (true, false, Some(place)) = (annotations.recreate_root, persistent, place) {
+        diags.push(
+            Diagnostic::notice(place, "has no effect without a persistent root")
+                .help("a root that comes from the image alone is new with every pod"),
+        );
     }
 }
 

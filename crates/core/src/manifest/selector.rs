@@ -57,6 +57,7 @@ impl Selector {
             .iter()
             .filter_map(|item| Expression::read(item, diags))
             .collect();
+        fields.tell_slips(diags);
         Self {
             labels,
             expressions,

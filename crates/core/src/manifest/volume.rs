@@ -79,7 +79,11 @@ const KINDS: [&str; 6] = [
 ];
 
 impl Volume {
-    pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+    /// Its name, unless that was refused, and what it is.
+    pub(super) fn read(
+        view: &View<'_>,
+        diags: &mut Diagnostics,
+    ) -> Option<(Option<Spanned<VolumeName>>, Spanned<VolumeSource>)> {
         let mut fields = view.fields(diags)?;
         let name = required_name(&mut fields, "name", VolumeName::parse, diags);
         let mut kinds = fields.unread().into_iter();
@@ -90,10 +94,7 @@ impl Volume {
             );
             let place = view.place.clone();
             let value = VolumeSource::Refused;
-            return Some(Self {
-                name: name?,
-                source: Spanned { value, place },
-            });
+            return Some((name, Spanned { value, place }));
         };
         if let Some((second, at)) = kinds.next() {
             diags.push(
@@ -104,10 +105,7 @@ impl Volume {
         }
         let value = read_source(kind, &source, diags).unwrap_or(VolumeSource::Refused);
         let place = source.place;
-        Some(Self {
-            name: name?,
-            source: Spanned { value, place },
-        })
+        Some((name, Spanned { value, place }))
     }
 }
 
@@ -119,6 +117,7 @@ fn read_source(kind: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<V
             let mut fields = view.fields(diags)?;
             let name = required_name(&mut fields, "claimName", ObjectName::parse, diags);
             let read_only = fields.flag("readOnly", diags);
+            fields.tell_slips(diags);
             Some(VolumeSource::Claim {
                 name: name?.value,
                 read_only,
@@ -178,6 +177,7 @@ impl SecretRef {
         let mut fields = view.fields(diags)?;
         let name = required_name(&mut fields, "name", ObjectName::parse, diags);
         let namespace = fields.spanned_text("namespace", diags);
+        fields.tell_slips(diags);
         if let (Some(namespace), Author::Tenant) = (&namespace, author) {
             diags.push(
                 Diagnostic::error(
@@ -257,6 +257,7 @@ impl FlexVolume {
         let filesystem = fields
             .spanned_text("fsType", diags)
             .filter(|name| !name.value.is_empty());
+        fields.tell_slips(diags);
         if let (Some(name), Options::Qcow2(_)) = (filesystem, &options)
             && name.value != "ext4"
         {

@@ -99,7 +99,10 @@ impl Resolver<'_> {
             .map(RawDeviceGlob::as_str)
             .collect();
         Diagnostic::error(place, "the device is not on this node's whitelist")
-            .allowed(format!("devices that match {}", globs.join(", ")))
+            .allowed(match globs.as_slice() {
+                [] => "no devices are allowed".to_owned(),
+                globs => format!("devices that match {}", globs.join(", ")),
+            })
             .help("the node's administrator sets it with --raw-devices or VIRTLET_RAW_DEVICES")
     }
 }

@@ -6,8 +6,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::Resolver;
 use crate::cloudinit::{MOUNT_SCRIPT_TOKEN, ShapeProblem, UserDataSpec, merge, shape_problems};
-use crate::diag::{Diagnostic, Diagnostics};
-use crate::manifest::{DataObject, DataRef, KeyedDataRef, TextEncoding, VmPod, parse_data};
+use crate::diag::{Diagnostic, Diagnostics, is_private_key};
+use crate::manifest::{
+    DataObject, DataRef, KeyedDataRef, TextEncoding, VmPod, parse_data, private_key,
+};
 use crate::names::DataKey;
 use crate::text::{Content, Data, Secret, Text};
 use crate::yaml::{Limits, Spanned};
@@ -219,6 +221,15 @@ fn keys_under(
         diags.push(Diagnostic::error(&source.place, "is not text in UTF-8").found(place));
         return Vec::new();
     };
+    if is_private_key(text) {
+        diags.push(private_key(&source.place).found(format!(
+            "key {:?} of {} {}",
+            key.as_str(),
+            wanted.kind.name(),
+            wanted.name
+        )));
+        return Vec::new();
+    }
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines
         .map(|line| match content {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Entry, Node, Value};
-use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
+use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos, is_slip, nearest};
 use crate::text::{Data, Text};
 use crate::units::{ByteSize, parse_quantity};
 
@@ -169,6 +169,7 @@ impl<'n> View<'n> {
                 view: self.clone(),
                 entries,
                 used: vec![false; entries.len()],
+                missed: Vec::new(),
             }),
             _ => {
                 self.wrong_kind("a mapping", diags);
@@ -232,6 +233,8 @@ pub struct Fields<'n> {
     view: View<'n>,
     entries: &'n [Entry],
     used: Vec<bool>,
+    /// What was looked for and is not there.
+    missed: Vec<Box<str>>,
 }
 
 impl<'n> Fields<'n> {
@@ -243,7 +246,10 @@ impl<'n> Fields<'n> {
 
     /// The field, unless it is absent or null.
     pub fn get(&mut self, key: &str) -> Option<View<'n>> {
-        let index = self.entries.iter().position(|entry| &*entry.key == key)?;
+        let Some(index) = self.entries.iter().position(|entry| &*entry.key == key) else {
+            self.missed.push(key.into());
+            return None;
+        };
         self.used[index] = true;
         let entry = &self.entries[index];
         (entry.node.value != Value::Null).then(|| self.view.entry_view(entry))
@@ -255,7 +261,13 @@ impl<'n> Fields<'n> {
         if found.is_none() {
             let mut place = self.view.place.clone();
             place.path = place.path.key(key);
-            diags.push(Diagnostic::error(&place, "is required but missing"));
+            let mut problem = Diagnostic::error(&place, "is required but missing");
+            let unread = self.unread();
+            if let Some(near) = nearest(key, unread.iter().map(|(key, _)| *key)) {
+                problem = problem.help(format!("is {near:?} a slip for it?"));
+            }
+            self.missed.retain(|missed| &**missed != key);
+            diags.push(problem);
         }
         found
     }
@@ -311,6 +323,32 @@ impl<'n> Fields<'n> {
             .filter(|(_, used)| !**used)
             .map(|(entry, _)| (&*entry.key, self.view.entry_view(entry)))
             .collect()
+    }
+
+    /// Ends a tolerant reading: fields that nobody reads are no concern of
+    /// ours, unless one is nearly what was looked for and not found.
+    pub fn tell_slips(&self, diags: &mut Diagnostics) {
+        if self.missed.is_empty() {
+            return;
+        }
+        for (entry, _) in self
+            .entries
+            .iter()
+            .zip(&self.used)
+            .filter(|(_, used)| !**used)
+        {
+            let mut missed = self.missed.iter();
+            if let Some(meant) = missed.find(|missed| is_slip(&entry.key, missed)) {
+                let place = self.view.entry_view(entry).place;
+                diags.push(
+                    Diagnostic::notice(
+                        &place,
+                        format!("unknown field {:?} has no effect", entry.key),
+                    )
+                    .help(format!("did you mean {meant:?}?")),
+                );
+            }
+        }
     }
 
     /// Ends a strict reading: whatever was not read is unknown.

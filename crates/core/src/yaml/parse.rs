@@ -182,7 +182,11 @@ fn syntax_error(error: &ScanError, lines_before: u32) -> ParseError {
     } else if info.contains("invalid Unicode character escape") {
         Some("write the character itself instead of a \\u escape")
     } else if info.contains("unknown anchor") {
-        Some("an alias (*name) needs an anchor (&name) earlier in the same document")
+        Some(ANCHOR_HELP)
+    } else if info.contains("unprintable character") {
+        Some("remove the character, or write it as an escape such as \"\\x1b\" in double quotes")
+    } else if info.contains("nested deeper") {
+        Some(DEPTH_HELP)
     } else {
         None
     };
@@ -192,6 +196,9 @@ fn syntax_error(error: &ScanError, lines_before: u32) -> ParseError {
         help,
     }
 }
+
+const ANCHOR_HELP: &str = "an alias (*name) needs an anchor (&name) earlier in the same document";
+const DEPTH_HELP: &str = "check that the input is a manifest, and that no bracket is left open";
 
 /// Builds one document from events.
 struct Builder {
@@ -283,8 +290,7 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => self.end()?,
             Event::Alias(anchor) => {
                 let Some((node, cost)) = self.anchors.get(&anchor) else {
-                    let message = "not valid YAML: an alias inside the value that it names";
-                    return Err(fatal(pos, message));
+                    return Err(self.no_anchor(anchor, pos));
                 };
                 let cost = *cost;
                 let mut node = node.clone();
@@ -295,6 +301,24 @@ impl Builder {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The parser has seen the anchor, but there is no value of it here: it is
+    /// still open, or stood in a document before this one.
+    fn no_anchor(&self, anchor: usize, pos: Pos) -> ParseError {
+        if self.open.iter().any(|open| open.anchor == anchor) {
+            return fatal(
+                pos,
+                "not valid YAML: an alias inside the value that it names",
+            );
+        }
+        ParseError {
+            help: Some(ANCHOR_HELP),
+            ..fatal(
+                pos,
+                "not valid YAML: the alias names an anchor of another document",
+            )
+        }
     }
 
     /// A key is a word as it stands: a bare `on` is no truth value there.
@@ -333,13 +357,14 @@ impl Builder {
 
     fn begin(&mut self, pos: Pos, anchor: usize, items: Items) -> Result<(), ParseError> {
         if self.open.len() >= self.limits.depth {
-            return Err(fatal(
-                pos,
-                &format!(
-                    "the document is nested deeper than {} levels",
-                    self.limits.depth
-                ),
-            ));
+            let message = format!(
+                "the document is nested deeper than {} levels",
+                self.limits.depth
+            );
+            return Err(ParseError {
+                help: Some(DEPTH_HELP),
+                ..fatal(pos, &message)
+            });
         }
         let before = self.cost;
         self.count(Cost { nodes: 1, bytes: 0 }, pos)?;
@@ -374,22 +399,18 @@ impl Builder {
             Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
                 "str" => Value::Str(text.into()),
                 "int" | "float" | "bool" | "null" => resolve(text),
-                _ => self.refuse_tag(tag, pos),
+                _ => self.refuse_tag(pos),
             },
-            Some(tag) => self.refuse_tag(tag, pos),
+            Some(_) => self.refuse_tag(pos),
         }
     }
 
-    fn refuse_tag(&mut self, tag: &Tag, pos: Pos) -> Value {
-        let shown = if tag.is_yaml_core_schema() {
-            format!("!!{}", tag.suffix)
-        } else {
-            tag.to_string()
-        };
+    /// The tag does not show: a password that begins with `!` is one.
+    fn refuse_tag(&mut self, pos: Pos) -> Value {
         self.errors.push(ParseError {
             pos,
-            message: format!("the YAML tag {shown} has no meaning in a manifest"),
-            help: Some("write the value without a tag; for bytes in write_files use encoding: b64"),
+            message: "a YAML tag (!word) has no meaning here".to_owned(),
+            help: Some("quote the value if it begins with !, else write it without the tag; for bytes in write_files use encoding: b64"),
         });
         Value::Null
     }

@@ -100,6 +100,12 @@ fn unknown_and_recursive_aliases_are_refused() {
             .message
             .contains("inside the value")
     );
+    let earlier = refusals("a: &a x\n---\nb: *a\n");
+    assert!(
+        earlier[0].message.contains("another document"),
+        "{earlier:?}"
+    );
+    assert!(earlier[0].help.unwrap().contains("same document"));
 }
 
 #[test]

@@ -4,92 +4,124 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 use std::sync::Arc;
 
-use disklet_core::config::command_line_place;
 use disklet_core::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
-use disklet_core::manifest::{Input, MAX_INPUT_BYTES};
+use disklet_core::manifest::{Input, MAX_INPUT_BYTES, MAX_RUN_BYTES};
 
 use super::shown;
 use crate::args::PlanArgs;
 
-/// Reads every input in turn and hands it on; one at a time is in memory.
-pub(super) fn read_all(
-    args: &PlanArgs,
-    diags: &mut Diagnostics,
-    mut take: impl FnMut(Input, &mut Diagnostics),
-) {
-    // Facts and configuration may lie in the directory of the manifests.
-    let others: Vec<_> = [&args.facts, &args.config]
-        .into_iter()
-        .filter_map(|path| fs::canonicalize(path.as_deref()?).ok())
-        .collect();
-    let mut stdin_read = false;
-    for path in &args.files {
-        if path.as_os_str() == "-" {
-            if stdin_read {
-                diags.push(Diagnostic::error(
-                    &command_line_place("--filename"),
-                    "standard input can be read once",
-                ));
-            } else if let Some(input) = read("<stdin>".into(), &mut io::stdin().lock(), diags) {
-                take(input, diags);
-            }
-            stdin_read = true;
-            continue;
-        }
-        let mut files = Vec::new();
-        collect(path, args.recursive, true, &mut files, diags);
-        for file in files {
-            let real = || fs::canonicalize(&file).ok();
-            if !others.is_empty() && real().is_some_and(|real| others.contains(&real)) {
+/// Reads inputs one by one, and no more than a run may take.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    bytes_read: u64,
+}
+
+impl Reader {
+    /// Reads every input in turn and hands it on; one at a time is in memory.
+    pub(super) fn read_all(
+        &mut self,
+        args: &PlanArgs,
+        diags: &mut Diagnostics,
+        mut take: impl FnMut(Input, &mut Diagnostics),
+    ) {
+        // Facts and configuration may lie in the directory of the manifests.
+        let others: Vec<_> = [&args.facts, &args.config]
+            .into_iter()
+            .filter_map(|path| fs::canonicalize(path.as_deref()?).ok())
+            .collect();
+        for path in &args.files {
+            if path.as_os_str() == "-" {
+                if let Some(input) = self.read("<stdin>".into(), &mut io::stdin().lock(), diags) {
+                    take(input, diags);
+                }
                 continue;
             }
-            if let Some(input) = read_file(&file, diags) {
-                take(input, diags);
+            let mut files = Vec::new();
+            collect(path, args.recursive, true, &mut files, diags);
+            for file in files {
+                let real = || fs::canonicalize(&file).ok();
+                if !others.is_empty() && real().is_some_and(|real| others.contains(&real)) {
+                    continue;
+                }
+                if let Some(input) = self.read_file(&file, diags) {
+                    take(input, diags);
+                }
+                if self.bytes_read > MAX_RUN_BYTES {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads one file.
+    pub(super) fn read_file(&mut self, path: &Path, diags: &mut Diagnostics) -> Option<Input> {
+        let name = shown(path);
+        match File::open(path) {
+            Ok(mut file) => self.read(name, &mut file, diags),
+            Err(error) => {
+                diags.push(unreadable(&name, &error));
+                None
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        name: Arc<str>,
+        source: &mut impl Read,
+        diags: &mut Diagnostics,
+    ) -> Option<Input> {
+        let mut bytes = Vec::new();
+        let limited = source.take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes);
+        if let Err(error) = limited {
+            diags.push(unreadable(&name, &error));
+            return None;
+        }
+        self.bytes_read += bytes.len() as u64;
+        for (size, most, what) in [
+            (
+                bytes.len() as u64,
+                MAX_INPUT_BYTES,
+                "the input is too large",
+            ),
+            (
+                self.bytes_read,
+                MAX_RUN_BYTES,
+                "all inputs together are too large",
+            ),
+        ] {
+            if size > most {
+                diags.push(
+                    Diagnostic::error(&whole(&name), what)
+                        .found(format!("more than {} MiB", most >> 20))
+                        .help("give only the objects that VMs need, or plan some of the VMs at a time"),
+                );
+                return None;
+            }
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Some(Input { name, text }),
+            Err(error) => {
+                diags.push(not_text(&name, &error));
+                None
             }
         }
     }
 }
 
-/// Reads one file.
-pub(super) fn read_file(path: &Path, diags: &mut Diagnostics) -> Option<Input> {
-    let name = shown(path);
-    match File::open(path) {
-        Ok(mut file) => read(name, &mut file, diags),
-        Err(error) => {
-            diags.push(unreadable(&name, &error));
-            None
-        }
-    }
-}
-
-fn read(name: Arc<str>, source: &mut impl Read, diags: &mut Diagnostics) -> Option<Input> {
-    let mut bytes = Vec::new();
-    let limited = source.take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes);
-    if let Err(error) = limited {
-        diags.push(unreadable(&name, &error));
-        return None;
-    }
-    if bytes.len() as u64 > MAX_INPUT_BYTES {
-        diags.push(
-            Diagnostic::error(&start_of(&name), "the input is too large")
-                .found(format!("more than {} MiB", MAX_INPUT_BYTES >> 20))
-                .help("give only the objects that VMs need, or split the file"),
-        );
-        return None;
-    }
-    match String::from_utf8(bytes) {
-        Ok(text) => Some(Input { name, text }),
-        Err(error) => {
-            let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            let line = 1 + sound.iter().filter(|byte| **byte == b'\n').count();
-            let mut place = start_of(&name);
-            place.pos.line = u32::try_from(line).unwrap_or(u32::MAX);
-            diags.push(Diagnostic::error(&place, "not text in UTF-8"));
-            None
-        }
-    }
+fn not_text(name: &Arc<str>, error: &FromUtf8Error) -> Diagnostic {
+    let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+    let line = 1 + sound.iter().filter(|byte| **byte == b'\n').count();
+    let mut place = whole(name);
+    place.pos = Pos {
+        line: u32::try_from(line).unwrap_or(u32::MAX),
+        column: 1,
+    };
+    Diagnostic::error(&place, "not text in UTF-8")
+        .help("give a manifest in YAML or JSON, saved as UTF-8; iconv -t UTF-8 converts other text")
 }
 
 /// The manifests below a path, in the order of their names. As with kubectl,
@@ -134,24 +166,25 @@ fn collect(
     }
     if named && files.len() == before {
         diags.push(
-            Diagnostic::error(&start_of(&shown(path)), "the directory has no manifests")
+            Diagnostic::error(&whole(&shown(path)), "the directory has no manifests")
                 .allowed("files that end in .yaml, .yml or .json"),
         );
     }
 }
 
 fn unreadable(name: &Arc<str>, error: &io::Error) -> Diagnostic {
-    let problem = Diagnostic::error(&start_of(name), format!("cannot be read: {error}"));
+    let problem = Diagnostic::error(&whole(name), format!("cannot be read: {error}"));
     match error.kind() {
         io::ErrorKind::NotFound => problem.help("check the path"),
         _ => problem,
     }
 }
 
-fn start_of(name: &Arc<str>) -> Place {
+/// A file as such: what is wrong is on none of its lines.
+fn whole(name: &Arc<str>) -> Place {
     Place {
         file: name.clone(),
-        pos: Pos { line: 1, column: 1 },
+        pos: Pos { line: 0, column: 0 },
         path: FieldPath::default(),
     }
 }

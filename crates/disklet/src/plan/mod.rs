@@ -4,16 +4,16 @@ mod input;
 mod look;
 mod people;
 mod programs;
+mod settings;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use disklet_core::config::{Config, RawDeviceGlob, command_line_place, parse_host_path};
+use disklet_core::config::{Config, command_line_place};
 use disklet_core::diag::{Diagnostic, Diagnostics};
 use disklet_core::facts::{Facts, Questions};
 use disklet_core::manifest::Objects;
-use disklet_core::names::Namespace;
 use disklet_core::plan::Plan;
 use disklet_core::resolve::resolve;
 use disklet_core::text::Reveal;
@@ -21,37 +21,32 @@ use disklet_core::text::Reveal;
 use crate::args::{Output, PlanArgs};
 use crate::report::{finish, report};
 use crate::style::Style;
+use input::Reader;
+use settings::Settings;
 
 /// Plans and prints.
 pub(crate) fn run(args: &PlanArgs) -> ExitCode {
     let mut diags = Diagnostics::default();
-    let plans = plan(args, &mut diags);
+    let settings = Settings::read(args, &mut diags);
+    let plans = settings.map(|settings| plan(args, settings, &mut diags));
     let errors = diags.errors();
     report(&diags.into_sorted(), errors, args.diagnostics);
-    if errors > 0 {
-        return ExitCode::from(1);
+    match plans {
+        None => ExitCode::from(2),
+        Some(_) if errors > 0 => ExitCode::from(1),
+        Some(plans) => finish(print(args, &plans), "the plan"),
     }
-    finish(print(args, &plans), "the plan")
 }
 
-fn plan(args: &PlanArgs, diags: &mut Diagnostics) -> Vec<Plan> {
-    let config = configuration(args, diags);
-    let namespace = match Namespace::parse(&args.namespace) {
-        Ok(namespace) => namespace,
-        Err(rule) => {
-            diags.push(
-                Diagnostic::error(&command_line_place("--namespace"), "not a namespace")
-                    .found(format!("{:?}", args.namespace))
-                    .allowed(rule.allowed),
-            );
-            return Vec::new();
-        }
-    };
+fn plan(args: &PlanArgs, settings: Settings, diags: &mut Diagnostics) -> Vec<Plan> {
+    let mut reader = Reader::default();
+    let namespace = settings.namespace.clone();
+    let config = configuration(args, settings, &mut reader, diags);
     let mut objects = Objects::default();
-    input::read_all(args, diags, |input, diags| {
+    reader.read_all(args, diags, |input, diags| {
         objects.read(&input, &namespace, diags);
     });
-    let Some(facts) = facts(args, &config, &objects, diags) else {
+    let Some(facts) = facts(args, &config, &objects, &mut reader, diags) else {
         return Vec::new();
     };
     let plans = resolve(&objects, &config, &facts, diags);
@@ -64,39 +59,24 @@ fn plan(args: &PlanArgs, diags: &mut Diagnostics) -> Vec<Plan> {
     plans
 }
 
-fn configuration(args: &PlanArgs, diags: &mut Diagnostics) -> Config {
+fn configuration(
+    args: &PlanArgs,
+    settings: Settings,
+    reader: &mut Reader,
+    diags: &mut Diagnostics,
+) -> Config {
     let mut config = match &args.config {
         None => Config::default(),
-        Some(path) => match input::read_file(path, diags) {
+        Some(path) => match reader.read_file(path, diags) {
             Some(input) => Config::read(&input, diags),
             None => Config::default(),
         },
     };
-    // An empty variable is as good as none.
-    if let Some(globs) = args
-        .raw_devices
-        .as_ref()
-        .filter(|globs| !globs.trim().is_empty())
-    {
-        match RawDeviceGlob::parse_list(globs) {
-            Ok(globs) => config.raw_devices = globs,
-            Err(why) => diags.push(
-                Diagnostic::error(
-                    &command_line_place("--raw-devices"),
-                    format!("the glob {why}"),
-                )
-                .allowed("comma-separated globs relative to /dev, such as loop*,mapper/vm_pool-*"),
-            ),
-        }
+    if let Some(globs) = settings.raw_devices {
+        config.raw_devices = globs;
     }
-    if let Some(root) = &args.kubelet_root {
-        match parse_host_path(root) {
-            Ok(root) => config.kubelet_root = root,
-            Err(why) => diags.push(
-                Diagnostic::error(&command_line_place("--kubelet-root"), why)
-                    .found(format!("{root:?}")),
-            ),
-        }
+    if let Some(root) = settings.kubelet_root {
+        config.kubelet_root = root;
     }
     config
 }
@@ -105,10 +85,11 @@ fn facts(
     args: &PlanArgs,
     config: &Config,
     objects: &Objects,
+    reader: &mut Reader,
     diags: &mut Diagnostics,
 ) -> Option<Facts> {
     match &args.facts {
-        Some(path) => Some(Facts::read(&input::read_file(path, diags)?, diags)),
+        Some(path) => Some(Facts::read(&reader.read_file(path, diags)?, diags)),
         None if args.offline => Some(Facts::default()),
         None => Some(look::look(&Questions::of(objects), config)),
     }

@@ -63,6 +63,24 @@ fn a_hundred_megabytes_are_answered_at_once() {
 }
 
 #[test]
+fn many_inputs_are_bounded_together() {
+    let scratch = Scratch::new("many");
+    let filler = format!("# {}\n", "x".repeat(1 << 20)).repeat(30);
+    let mut command = program_within(Budget {
+        mebibytes: 256,
+        cpu_seconds: 10,
+    });
+    command.args(["plan", "--offline"]);
+    for n in 0..3 {
+        let text = POD.replace("{name: vm}", &format!("{{name: vm{n}}}")) + &filler;
+        let file = scratch.file(&format!("{n}.yaml"), text);
+        command.arg("-f").arg(file);
+    }
+    let outcome = run(command, b"");
+    outcome.assert_says("2.yaml: all inputs together are too large\n  found: more than 64 MiB\n");
+}
+
+#[test]
 fn nesting_is_bounded() {
     let block: String = (0..3000).map(|n| " ".repeat(n) + "a:\n").collect();
     for text in [

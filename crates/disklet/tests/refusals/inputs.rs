@@ -21,7 +21,7 @@ fn a_file_without_permission_is_refused_by_name() {
     // Root may read it anyway.
     if fs::read(&file).is_err() {
         let shown = file.display();
-        plan_path(&file).assert_says(&format!("{shown}:1:1: cannot be read: Permission denied"));
+        plan_path(&file).assert_says(&format!("{shown}: cannot be read: Permission denied"));
     }
 }
 
@@ -29,7 +29,7 @@ fn a_file_without_permission_is_refused_by_name() {
 fn a_directory_without_manifests_is_refused_by_name() {
     let scratch = Scratch::new("empty");
     let shown = scratch.path().display();
-    let wanted = format!("{shown}:1:1: the directory has no manifests");
+    let wanted = format!("{shown}: the directory has no manifests");
     plan_path(scratch.path()).assert_says(&wanted);
     scratch.file("README.txt", "not a manifest");
     scratch.file("pod.yaml.orig", POD);
@@ -48,7 +48,7 @@ fn links_that_lead_nowhere_or_in_circles_are_noticed() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     symlink("absent", scratch.path().join("z.yaml")).unwrap();
     let outcome = plan_path(scratch.path());
-    outcome.assert_says("z.yaml:1:1: cannot be read: No such file or directory");
+    outcome.assert_says("z.yaml: cannot be read: No such file or directory");
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn a_name_that_is_no_text_is_shown_somehow() {
 #[test]
 fn a_name_that_would_deceive_is_shown_as_it_is() {
     for (name, shown) in [
-        ("pod-\u{202e}lmay.exe", "pod-\\u{202e}lmay.exe:1:1: "),
-        ("pod\u{200b}.yaml", "pod\\u{200b}.yaml:1:1: "),
+        ("pod-\u{202e}lmay.exe", "pod-\\u{202e}lmay.exe: "),
+        ("pod\u{200b}.yaml", "pod\\u{200b}.yaml: "),
     ] {
         plan_path(Path::new(name)).assert_says(shown);
     }
@@ -127,7 +127,9 @@ fn facts_and_configuration_may_lie_among_the_manifests() {
 
 #[test]
 fn standard_input_is_read_once() {
-    plan(&["-f", "-", "-f", "-"], POD.as_bytes()).assert_says("standard input can be read once");
+    let outcome = plan(&["-f", "-", "-f", "-"], POD.as_bytes());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("standard input can be read once"));
 }
 
 #[test]
@@ -139,17 +141,88 @@ fn a_refused_vm_is_not_lost_among_skipped_objects() {
     plan(&["-f", "-"], text.as_bytes()).assert_says("spec.containers[0].image: the image name");
 }
 
+/// All fields that Kubernetes has where a plan looks.
+#[test]
+fn fields_of_kubernetes_are_no_slips() {
+    let text = r#"
+{apiVersion: v1, kind: Pod,
+ metadata: {name: vm, namespace: default, generateName: x, uid: x, labels: {}, annotations: {}, finalizers: [],
+   generation: 1, managedFields: [], ownerReferences: [], resourceVersion: "1", selfLink: x, creationTimestamp: x},
+ spec: {runtimeClassName: disklet, activeDeadlineSeconds: 1, affinity: {}, dnsConfig: {}, dnsPolicy: x,
+   enableServiceLinks: true, hostAliases: [], hostIPC: false, hostNetwork: false, hostPID: false, hostUsers: true,
+   imagePullSecrets: [], nodeName: x, nodeSelector: {}, os: {}, overhead: {}, preemptionPolicy: x, priority: 1,
+   priorityClassName: x, readinessGates: [], resourceClaims: [], resources: {}, restartPolicy: x, schedulerName: x,
+   schedulingGates: [], securityContext: {}, setHostnameAsFQDN: false, shareProcessNamespace: false, subdomain: x,
+   terminationGracePeriodSeconds: 1, tolerations: [], topologySpreadConstraints: [], volumes: [
+     {name: c, persistentVolumeClaim: {claimName: c}},
+     {name: s, secret: {secretName: s}},
+     {name: p, projected: {sources: [{configMap: {name: m}}, {serviceAccountToken: {path: t, audience: x, expirationSeconds: 1}}]}}],
+   containers: [{name: vm, image: cirros, args: [], command: [], imagePullPolicy: x, lifecycle: {}, livenessProbe: {},
+     ports: [], readinessProbe: {}, resizePolicy: [], restartPolicy: x, securityContext: {}, startupProbe: {}, stdin: true,
+     stdinOnce: true, terminationMessagePath: x, terminationMessagePolicy: x, tty: true, workingDir: x,
+     resources: {limits: {cpu: 1, ephemeral-storage: 1}, claims: []},
+     env: [{name: A, valueFrom: {configMapKeyRef: {name: m, key: a}}}],
+     volumeMounts: [{name: s, mountPath: /s, mountPropagation: x, recursiveReadOnly: x}]}]},
+ status: {phase: Running, conditions: [], hostIP: x, message: x, nominatedNodeName: x, podIP: x, qosClass: x, reason: x}}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: c},
+ spec: {accessModes: [ReadWriteOnce], dataSource: {}, dataSourceRef: {}, volumeAttributesClassName: x, resources: {requests: {storage: 1Gi}, limits: {}}}}
+---
+{apiVersion: v1, kind: PersistentVolume, metadata: {name: v},
+ spec: {accessModes: [ReadWriteOnce], mountOptions: [], nodeAffinity: {}, persistentVolumeReclaimPolicy: x, volumeAttributesClassName: x,
+   capacity: {storage: 1Gi}, claimRef: {name: c, apiVersion: v1, kind: x, fieldPath: x, resourceVersion: x},
+   csi: {driver: x, fsType: x, volumeHandle: x, volumeAttributes: {}, nodeStageSecretRef: {}}}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {a: eA==}, immutable: true, type: Opaque}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: b}, immutable: true}
+"#;
+    let outcome = plan(&["--offline", "-f", "-"], text.as_bytes());
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn notices_beyond_what_anybody_reads_are_counted() {
+    let service = |n| format!("kind: Service\nmetadata: {{name: s{n}}}\n---\n");
+    let mut text: String = (0..70).map(service).collect();
+    text += "kind: VM\nmetadata: {name: other}\n---\n";
+    text += &POD.replace(
+        "{name: vm}",
+        "{name: vm, annotations: {disklet.io/recreate-root: \"true\"}}",
+    );
+    let outcome = plan(&["--offline", "-f", "-"], text.as_bytes());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.stderr.matches("notice: <stdin>").count(), 50);
+    for wanted in [
+        "VM objects are not planned",
+        "[disklet.io/recreate-root]: has no effect",
+    ] {
+        assert!(outcome.stderr.contains(wanted), "{}", outcome.stderr);
+    }
+    let last = outcome.stderr.lines().last();
+    assert_eq!(last, Some("notice: and 22 more notices"));
+    let json = plan(
+        &["--offline", "--diagnostics", "json", "-f", "-"],
+        text.as_bytes(),
+    );
+    assert!(
+        json.stderr.contains("\"and 22 more notices\""),
+        "{}",
+        json.stderr
+    );
+}
+
 #[test]
 fn more_problems_than_anybody_reads_are_counted() {
     let volumes: String = (0..2000)
-        .map(|n| format!("  - name: V{n}\n    emptyDir: {{}}\n"))
+        .map(|n| format!("  - name: v{n}\n    emptyDir: {{}}\n"))
         .collect();
     let outcome = plan(
         &["-f", "-"],
         format!("{POD}  volumes:\n{volumes}").as_bytes(),
     );
     outcome.assert_says("refused: 2000 problems, of which the first 500 are shown");
-    let first = POD.lines().count() + 2;
+    let first = POD.lines().count() + 3;
     assert!(
         outcome
             .stderr

@@ -34,25 +34,30 @@ const LINES: [&str; 6] = [
 impl Outcome {
     /// What no refusal may do.
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
+        self.faults_with(1)
+    }
+
+    /// The same, for a run that must end with another code.
+    pub(crate) fn faults_with(&self, wanted: i32) -> impl Iterator<Item = String> + use<> {
         let shown = |what: &str| self.stderr.contains(what) || self.stdout.contains(what);
         let beginning: String = self.stderr.chars().take(2000).collect();
         let mut faults = Vec::new();
         if shown("panicked at") || shown("RUST_BACKTRACE") {
             faults.push(format!("panics: {beginning}"));
-        } else if self.code != Some(1) {
+        } else if self.code != Some(wanted) {
             faults.push(match self.code {
                 Some(0) => format!("is accepted: {beginning}"),
                 code => format!("exits with {code:?}: {beginning}"),
             });
         }
-        if self.code == Some(1) && !self.stdout.is_empty() {
+        if self.code == Some(wanted) && !self.stdout.is_empty() {
             faults.push(format!("prints {:?}", self.stdout));
         }
         if SECRETS.iter().any(|secret| shown(secret)) {
             faults.push(format!("shows a secret: {beginning}"));
         }
         // The refusal is the last line, and at least one reason comes first.
-        if self.code == Some(1) && !self.stderr.contains("error: ") {
+        if self.code == Some(wanted) && !self.stderr.contains("error: ") {
             faults.push(format!("gives no reason: {beginning}"));
         }
         // Neither a terminal nor a reader may be misled by what was found.
@@ -63,7 +68,7 @@ impl Outcome {
             ));
         }
         let ours = |line: &str| LINES.iter().any(|start| line.starts_with(start));
-        if self.code == Some(1) && !self.stderr.lines().all(ours) {
+        if self.code == Some(wanted) && !self.stderr.lines().all(ours) {
             faults.push(format!("has lines of another kind: {beginning:?}"));
         }
         faults.into_iter()

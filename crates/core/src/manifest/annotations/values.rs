@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::{CpuModel, DataRef, DiskDriver, KeyedDataRef, ObjectKind, TextEncoding};
 use crate::cloudinit::ImageType;
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Place, is_private_key};
 use crate::names::{DataKey, ObjectName};
 use crate::text::Data;
 use crate::units::{ByteSize, parse_quantity};
@@ -121,12 +121,27 @@ pub(super) fn system_uuid(
     uuid.map(|value| Spanned { value, place })
 }
 
-pub(super) fn lines(text: &str) -> Vec<String> {
-    text.lines()
+/// Public keys, one a line.
+pub(super) fn ssh_keys(text: &Spanned<String>, diags: &mut Diagnostics) -> Vec<String> {
+    if is_private_key(&text.value) {
+        diags.push(private_key(&text.place));
+        return Vec::new();
+    }
+    text.value
+        .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .map(str::to_owned)
         .collect()
+}
+
+/// A private key among public ones, told without it.
+pub(crate) fn private_key(place: &Place) -> Diagnostic {
+    Diagnostic::error(place, "a private key has no place among public keys")
+        .allowed(
+            "public keys as in authorized_keys, one a line, such as from a file that ends in .pub",
+        )
+        .help("put the public key there; a private one that stood in a manifest should be replaced")
 }
 
 pub(super) fn data_key(

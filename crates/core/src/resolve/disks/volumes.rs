@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use disklet_flexvolume::Options;
 
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::manifest::{
     Claim, FlexVolume, PersistentVolume, PvSource, VmPod, Volume, VolumeDevice, VolumeMode,
     VolumeSource,
@@ -111,6 +111,12 @@ impl Resolver<'_> {
     ) -> DiskVolumes<'v> {
         let mut volumes = DiskVolumes::default();
         let mut claims_seen: BTreeMap<&ObjectName, &Volume> = BTreeMap::new();
+        for source in &pod.unnamed {
+            if let VolumeSource::Directory(kind) = &source.value {
+                let what = format!("a volume of kind {kind}");
+                diags.push(not_shared(&source.place, &what));
+            }
+        }
         for volume in &pod.volumes {
             let disk = match &volume.source.value {
                 VolumeSource::Files(_) => continue,
@@ -273,10 +279,12 @@ fn refuse_less_than_promised(
 }
 
 fn refuse_directory(volume: &Volume, what: &str) -> Diagnostic {
-    Diagnostic::error(
-        &volume.source.place,
-        format!("volume {}: {what} cannot be shared with a VM yet", volume.name.value),
-    )
+    let what = format!("volume {}: {what}", volume.name.value);
+    not_shared(&volume.source.place, &what)
+}
+
+fn not_shared(place: &Place, what: &str) -> Diagnostic {
+    Diagnostic::error(place, format!("{what} cannot be shared with a VM yet"))
     .allowed("flexVolume, persistentVolumeClaim (block, or a disk.img that is not mounted), secret, configMap, projected, downwardAPI")
     .help("remove the volume, or use a disk, such as a qcow2 flexvolume, instead")
 }
