@@ -22,6 +22,7 @@ mod network;
 mod scripts;
 mod secrets;
 mod shell;
+mod token;
 mod user_data;
 
 use crate::guest::{GuestDevice, GuestPath};
@@ -31,6 +32,8 @@ pub(crate) use disks::fits_fstab;
 pub use image::{CloudInit, UserData};
 pub use lists::{ShapeProblem, shape_problems};
 pub use merge::merge;
+pub(crate) use token::is_template_header;
+pub use token::{MOUNT_SCRIPT_TOKEN, TokenProblem, token_problem};
 
 /// The two layouts that guests look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,9 +100,6 @@ pub enum UserDataSpec {
     /// in it gives way to the scripts that link and mount the disks.
     Script(Text),
 }
-
-/// Where the mount script goes in a user's script.
-pub const MOUNT_SCRIPT_TOKEN: &str = "@virtlet-mount-script@";
 
 /// One mount of a disk in the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]

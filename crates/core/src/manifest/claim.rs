@@ -8,6 +8,7 @@ use crate::yaml::{Fields, Spanned, View};
 use super::Meta;
 use super::meta::{parse_name, required_name, texts};
 use super::selector::Selector;
+use super::storage::{self, RemoteStorage};
 use super::volume::{Author, FlexVolume};
 
 /// How a volume shows itself.
@@ -66,6 +67,11 @@ pub struct PersistentVolume {
     pub source: Spanned<PvSource>,
     /// It can only be read: its source says so, or its only access mode.
     pub read_only: bool,
+    /// The storage behind it, if that is seen from everywhere and the source
+    /// says by what it is known.
+    pub remote: Option<RemoteStorage>,
+    /// The nodes that it can be used on, if it names them.
+    pub nodes: Option<Vec<String>>,
 }
 
 /// A claim as a volume names it.
@@ -168,6 +174,8 @@ impl PersistentVolume {
             phase,
             source: source.source,
             read_only,
+            remote: storage::remote(view.node),
+            nodes: storage::nodes(view.node),
             name: name?.value,
             capacity: capacity?,
         })

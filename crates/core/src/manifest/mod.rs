@@ -13,6 +13,7 @@ mod files;
 mod meta;
 mod pod;
 mod selector;
+mod storage;
 mod volume;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ pub use files::{DataSource, DownwardFile, FieldRef, FileSource, KeyToPath, Sourc
 pub use meta::Meta;
 pub use pod::VmPod;
 pub use selector::Selector;
+pub use storage::RemoteStorage;
 pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 
 use crate::config::Config;

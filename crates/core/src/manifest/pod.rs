@@ -40,6 +40,8 @@ pub struct VmPod {
     pub mounts_token: bool,
     /// The guest's host name.
     pub hostname: String,
+    /// The node that it is bound to, if it is.
+    pub node: Option<String>,
     /// Something in it was refused; it is resolved for further problems, but
     /// no plan comes of it.
     pub(crate) refused: bool,
@@ -156,6 +158,7 @@ impl VmPod {
             .filter(|name| !name.value.is_empty())
             .and_then(|name| parse_name(name, HostName::parse, diags))
             .map(|name| name.value.to_string());
+        let node = spec.text("nodeName", diags).map(str::to_owned);
         // It has been looked at to know that the pod is a VM.
         spec.get("runtimeClassName");
         spec.tell_slips(diags);
@@ -173,6 +176,7 @@ impl VmPod {
             unnamed,
             service_account,
             mounts_token,
+            node: node.filter(|name| !name.is_empty()),
             refused: diags.errors() > errors_before,
         })
     }

@@ -6,6 +6,7 @@ use disklet_flexvolume::Ceph;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::Storage;
 use crate::domain::{DeviceKind, Format, Serial, Target};
 use crate::facts::DeviceNumber;
 use crate::guest::GuestPath;
@@ -42,34 +43,13 @@ pub struct PlannedDisk {
     pub link: Option<GuestPath>,
     /// The claim that leads to it, if one does.
     pub claim: Option<Claimed>,
+    /// The storage that it shares with whoever else uses it; absent for what
+    /// is made for this VM.
+    pub storage: Option<Storage>,
     /// What a migration of the VM means for it.
     pub migration: Migration,
     /// The guest cannot write.
     pub read_only: bool,
-}
-
-impl PlannedDisk {
-    /// What storage outside our own files it uses, in words that are equal for
-    /// equal storage as far as that can be known.
-    #[must_use]
-    pub fn storage(&self) -> Option<String> {
-        let exposed = |path: &ExposedPath| match path.number {
-            Some(number) => format!("block device {number}"),
-            None => path.from.to_string(),
-        };
-        match &self.source {
-            Source::RawDevice(device)
-            | Source::BlockClaim(device)
-            | Source::PersistentRoot { device, .. } => Some(exposed(device)),
-            Source::DiskImage(file) => Some(exposed(file)),
-            Source::Rbd { ceph, .. } => Some(format!(
-                "rbd image {}/{}",
-                ceph.pool.as_str(),
-                ceph.volume.as_str()
-            )),
-            Source::Image { .. } | Source::NewVolume(_) | Source::CloudInit { .. } => None,
-        }
-    }
 }
 
 /// Where a disk's bytes come from.

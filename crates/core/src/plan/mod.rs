@@ -6,6 +6,7 @@
 mod build;
 mod disk;
 mod step;
+mod storage;
 mod view;
 
 pub use build::Draft;
@@ -14,6 +15,7 @@ pub use disk::{
     Source, VolumeFile,
 };
 pub use step::Step;
+pub use storage::Storage;
 pub use view::PlanView;
 
 use uuid::Uuid;

@@ -3,8 +3,10 @@
 use uuid::Uuid;
 
 use super::Resolver;
-use crate::cloudinit::{CloudInitSpec, DeviceLink, Mount, NetworkSpec, fits_fstab};
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::cloudinit::{
+    CloudInitSpec, DeviceLink, MOUNT_SCRIPT_TOKEN, Mount, NetworkSpec, fits_fstab,
+};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::manifest::VmPod;
 use crate::plan::PlannedDisk;
 
@@ -70,6 +72,7 @@ fn tell_what_a_script_leaves_out(pod: &VmPod, spec: &CloudInitSpec, diags: &mut 
     let script = annotations.script.as_ref().map(|script| &script.place);
     let place = script.or(annotations.source_key.as_ref().map(|key| &key.place));
     let Some(place) = place else { return };
+    tell_what_is_not_mounted(spec, place, diags);
     let mut lost = Vec::new();
     if !spec.files.is_empty() {
         lost.push("the files of Secret, ConfigMap and projected volumes");
@@ -87,6 +90,32 @@ fn tell_what_a_script_leaves_out(pod: &VmPod, spec: &CloudInitSpec, diags: &mut 
                 .help("use cloud-config, which can run scripts by runcmd"),
         );
     }
+}
+
+/// Without the token a script gets the disks, and nothing that mounts them.
+fn tell_what_is_not_mounted(spec: &CloudInitSpec, place: &Place, diags: &mut Diagnostics) {
+    if spec.user_data.mounts_disks() {
+        return;
+    }
+    let listed = |paths: Vec<&str>| paths.join(", ");
+    let mounts = listed(
+        spec.mounts
+            .iter()
+            .map(|mount| mount.path.as_str())
+            .collect(),
+    );
+    let links = listed(spec.links.iter().map(|link| link.path.as_str()).collect());
+    let message = match (mounts.as_str(), links.as_str()) {
+        ("", "") => return,
+        (mounts, "") => format!("no disk is mounted on {mounts}"),
+        ("", links) => format!("no disk is linked to {links}"),
+        (mounts, links) => format!("no disk is mounted on {mounts} or linked to {links}"),
+    };
+    diags.push(
+        Diagnostic::notice(place, format!("{message}: the script does not ask for it")).help(
+            format!("put {MOUNT_SCRIPT_TOKEN} on a line of its own into the shell's script"),
+        ),
+    );
 }
 
 /// Outer paths first: a disk mounted over another's mount would hide it.

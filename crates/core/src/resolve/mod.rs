@@ -9,6 +9,7 @@ mod devices;
 mod disks;
 mod environment;
 mod files;
+mod sharing;
 mod user_data;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +25,9 @@ use crate::domain::Cpu;
 use crate::facts::{DeviceNumber, Facts};
 use crate::manifest::{DataObject, DataRef, Key, ObjectKind, Objects, VmPod};
 use crate::names::{Namespace, ObjectName};
-use crate::plan::{Draft, Plan, PlannedDisk, Source};
+use crate::plan::{Draft, Plan, PlannedDisk};
 use claims::Bindings;
+use sharing::{User, refuse_two_users};
 
 /// Our namespace for name-based UUIDs.
 const NAMESPACE: Uuid = Uuid::from_u128(0x7d0a_2c5e_93b1_4f66_8e0b_5a4c_61d9_f217);
@@ -50,41 +52,11 @@ pub fn resolve(
         .iter()
         .filter_map(|pod| Some((pod, resolver.plan(pod, diags)?)))
         .collect();
-    refuse_two_writers(&plans, diags);
-    plans.into_iter().map(|(_, plan)| plan).collect()
-}
-
-/// Storage that all nodes see, and that one VM alone may write. (Devices of a
-/// node are its own: two VMs may be on two nodes.)
-fn refuse_two_writers(plans: &[(&VmPod, Plan)], diags: &mut Diagnostics) {
-    let mut users: BTreeMap<String, (&VmPod, &PlannedDisk)> = BTreeMap::new();
-    for (pod, disk) in plans
+    let disks = plans
         .iter()
-        .flat_map(|(pod, plan)| plan.disks.iter().map(move |disk| (*pod, disk)))
-    {
-        let storage = match (&disk.claim, &disk.source) {
-            (Some(claim), _) => {
-                format!("claim {} of namespace {}", claim.claim, pod.meta.namespace)
-            }
-            (None, Source::Rbd { .. }) => disk.storage().unwrap_or_default(),
-            _ => continue,
-        };
-        let Some((other, first)) = users.get(&storage) else {
-            users.insert(storage, (pod, disk));
-            continue;
-        };
-        let written = !disk.read_only || !first.read_only;
-        if written && other.meta.key() != pod.meta.key() {
-            diags.push(
-                Diagnostic::error(
-                    &pod.meta.place,
-                    format!("two VMs would use {storage}, and one of them writes"),
-                )
-                .found(format!("pods {} and {}", other.meta.name, pod.meta.name))
-                .help("give each its own storage, or make the volumes read-only"),
-            );
-        }
-    }
+        .flat_map(|(pod, plan)| plan.disks.iter().map(|disk| User { pod, disk }));
+    refuse_two_users(disks, diags);
+    plans.into_iter().map(|(_, plan)| plan).collect()
 }
 
 /// Two VMs of one UUID would be one domain with one set of volumes.
@@ -129,11 +101,17 @@ impl Resolver<'_> {
     fn plan(&self, pod: &VmPod, diags: &mut Diagnostics) -> Option<Plan> {
         let errors_before = diags.errors();
         let uuid = domain_uuid(pod);
-        let disks = self.disks(pod, uuid, diags);
+        let mut disks = self.disks(pod, uuid, diags);
         let mac = mac_address(uuid);
         let cloud_init = self.cloud_init(pod, uuid, &disks, &mac, diags);
         if pod.refused || diags.errors() > errors_before {
             return None;
+        }
+        if !cloud_init.user_data.mounts_disks() {
+            for disk in &mut disks {
+                disk.mounts.clear();
+                disk.link = None;
+            }
         }
         let annotations = &pod.annotations;
         let cpu = match &annotations.cpu_setting {

@@ -5,7 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::Resolver;
-use crate::cloudinit::{MOUNT_SCRIPT_TOKEN, ShapeProblem, UserDataSpec, merge, shape_problems};
+use crate::cloudinit::{
+    MOUNT_SCRIPT_TOKEN, ShapeProblem, TokenProblem, UserDataSpec, merge, shape_problems,
+    token_problem,
+};
 use crate::diag::{Diagnostic, Diagnostics, is_private_key};
 use crate::manifest::{
     DataObject, DataRef, KeyedDataRef, TextEncoding, VmPod, parse_data, private_key,
@@ -18,8 +21,9 @@ impl Resolver<'_> {
     pub(super) fn user_data(&self, pod: &VmPod, diags: &mut Diagnostics) -> UserDataSpec {
         let annotations = &pod.annotations;
         if let Some(script) = &annotations.script {
-            refuse_many_tokens(&script.value, script, diags);
-            return UserDataSpec::Script(Text::Public(script.value.clone()));
+            let text = Text::Public(script.value.clone());
+            check_tokens(&text, script, diags);
+            return UserDataSpec::Script(text);
         }
         let source = annotations.user_data_source.as_ref().and_then(|source| {
             let object =
@@ -30,8 +34,8 @@ impl Resolver<'_> {
             let script = source.and_then(|(_, object)| {
                 script_under(key, object, annotations.source_encoding, diags)
             });
-            if let Some(text) = script.as_ref().and_then(Text::known) {
-                refuse_many_tokens(text, key, diags);
+            if let Some(script) = &script {
+                check_tokens(script, key, diags);
             }
             return UserDataSpec::Script(script.unwrap_or_else(|| Text::from("")));
         }
@@ -79,10 +83,12 @@ impl Resolver<'_> {
 }
 
 /// The scripts stand once for each token; a script that mounts its disks ten
-/// times over is a mistake.
-fn refuse_many_tokens<T>(script: &str, at: &Spanned<T>, diags: &mut Diagnostics) {
+/// times over is a mistake. Where the token is no command of a shell's script,
+/// the scripts in its place would be none either.
+fn check_tokens<T>(script: &Text, at: &Spanned<T>, diags: &mut Diagnostics) {
     const MOST: usize = 10;
-    if script.matches(MOUNT_SCRIPT_TOKEN).nth(MOST).is_some() {
+    let text = script.known().unwrap_or_default();
+    if text.matches(MOUNT_SCRIPT_TOKEN).nth(MOST).is_some() {
         diags.push(
             Diagnostic::error(
                 &at.place,
@@ -90,7 +96,31 @@ fn refuse_many_tokens<T>(script: &str, at: &Spanned<T>, diags: &mut Diagnostics)
             )
             .allowed(format!("at most {MOST} times; once is enough")),
         );
+        return;
     }
+    let Some(problem) = token_problem(text) else {
+        return;
+    };
+    diags.push(match problem {
+        TokenProblem::AmidLine(line) => Diagnostic::error(
+            &at.place,
+            format!("{MOUNT_SCRIPT_TOKEN} is not alone on its line"),
+        )
+        .found(format!("line {line} of the script"))
+        .help("put it on a line of its own: many lines of shell code take its place"),
+        TokenProblem::NoShell(first) => {
+            let problem = Diagnostic::error(
+                &at.place,
+                format!("{MOUNT_SCRIPT_TOKEN} stands in a script that is not a shell's"),
+            )
+            .allowed("a script whose first line names a shell, such as #!/bin/sh")
+            .help("shell code takes its place; remove it and mount the disks in the script, by their names in /dev/disk/by-id");
+            match script {
+                Text::Public(_) => problem.found(format!("{first:?}")),
+                Text::Secret(_) | Text::Later(_) => problem,
+            }
+        }
+    });
 }
 
 /// How many values all of a source's keys may have together.

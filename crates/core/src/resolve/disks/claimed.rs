@@ -5,10 +5,10 @@ use super::volumes::ClaimedDisk;
 use super::{Piece, Vm};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{DeviceKind, Format, Serial};
-use crate::facts::{Fact, PathFact, disk_image_in};
-use crate::manifest::{PvSource, VolumeDevice, VolumeMode};
+use crate::facts::{DeviceNumber, Fact, PathFact, disk_image_in};
+use crate::manifest::{PvSource, RemoteStorage, VolumeDevice, VolumeMode};
 use crate::names::VolumeName;
-use crate::plan::{Claimed, ExposedPath, HostPath, Migration, Size, Source};
+use crate::plan::{Claimed, ExposedPath, HostPath, Migration, Size, Source, Storage};
 use crate::resolve::Resolver;
 use crate::units::ByteSize;
 
@@ -30,6 +30,32 @@ impl ClaimedDisk<'_> {
             }
         }
     }
+
+    /// The storage behind it: the volume's own, wherever the kubelet shows it.
+    pub(super) fn storage(&self, vm: Vm<'_>, number: Option<DeviceNumber>) -> Storage {
+        let volume = self.volume;
+        if let PvSource::Local(path) | PvSource::HostPath(path) = &volume.source.value {
+            let path = match volume.mode {
+                VolumeMode::Block => path.clone(),
+                VolumeMode::Filesystem => disk_image_in(path),
+            };
+            let bound = vm.pod.node.clone().map(|node| vec![node]);
+            return Storage::of_node(&path, number, bound.or(volume.nodes.clone()));
+        }
+        match volume.remote.clone() {
+            Some(RemoteStorage::Rbd {
+                monitors,
+                pool,
+                image,
+            }) => Storage::Rbd {
+                monitors,
+                pool,
+                image,
+            },
+            Some(RemoteStorage::Named(name)) => Storage::Named(name),
+            None => Storage::Named(format!("PersistentVolume {}", volume.name)),
+        }
+    }
 }
 
 impl Resolver<'_> {
@@ -48,6 +74,7 @@ impl Resolver<'_> {
             .find(|volume| volume.name.value == *name)?;
         let place = &at.source.place;
         let (exposed, size) = self.claimed_path(vm, name, claimed, place, diags)?;
+        let storage = claimed.storage(vm, exposed.number);
         let source = match claimed.volume.mode {
             VolumeMode::Block => Source::BlockClaim(exposed),
             VolumeMode::Filesystem => Source::DiskImage(exposed),
@@ -65,6 +92,7 @@ impl Resolver<'_> {
             mounts: Vec::new(),
             link: device.map(|device| device.path.value.clone()),
             claim: Some(claimed.names()),
+            storage: Some(storage),
         })
     }
 

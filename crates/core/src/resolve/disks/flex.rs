@@ -1,6 +1,6 @@
 //! Flexvolumes: ephemeral qcow2 volumes, raw devices, Ceph images.
 
-use disklet_flexvolume::{Ceph, Key, Options};
+use disklet_flexvolume::{Ceph, Key, Monitor, Options};
 use uuid::Uuid;
 
 use super::volumes::FlexDisk;
@@ -9,18 +9,19 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::domain::{DeviceKind, Format, Serial};
 use crate::manifest::{DataRef, FlexVolume, MAX_DISK_BYTES, ObjectKind};
 use crate::names::{DataKey, VolumeName};
-use crate::plan::{ExposedPath, HostPath, Migration, MountPoint, Size, Source};
+use crate::plan::{ExposedPath, HostPath, Migration, MountPoint, Size, Source, Storage};
 use crate::resolve::{Resolver, derived_uuid};
 use crate::text::Secret;
 use crate::units::ByteSize;
 use crate::yaml::Spanned;
 
 /// What the type of a flexvolume decides.
-struct Storage {
+struct Kind {
     source: Source,
     format: Format,
     size: Size,
     migration: Migration,
+    storage: Option<Storage>,
 }
 
 impl Resolver<'_> {
@@ -33,44 +34,48 @@ impl Resolver<'_> {
     ) -> Option<Piece> {
         let place = &name.place;
         let name = &name.value;
-        let storage = self.flex_storage(vm, name, disk, diags)?;
+        let kind = self.flex_kind(vm, name, disk, diags)?;
         Some(Piece {
             name: name.to_string(),
             serial: Serial::of_volume(name.as_str()),
             place: place.clone(),
             device: DeviceKind::Disk,
-            source: storage.source,
-            format: storage.format,
-            size: storage.size,
+            source: kind.source,
+            format: kind.format,
+            size: kind.size,
             read_only: disk.read_only,
-            migration: storage.migration,
+            migration: kind.migration,
             mounts: mounts_of(vm, name, disk),
             link: None,
             claim: disk.claim.clone(),
+            storage: kind.storage,
         })
     }
 
-    fn flex_storage(
+    fn flex_kind(
         &self,
         vm: Vm<'_>,
         name: &VolumeName,
         disk: &FlexDisk<'_>,
         diags: &mut Diagnostics,
-    ) -> Option<Storage> {
+    ) -> Option<Kind> {
         Some(match &disk.flex.options {
             Options::Qcow2(options) => {
                 let size = ByteSize::from_bytes(options.capacity.bytes());
                 check_new_volume(size, options.part.number(), disk.flex, diags);
-                Storage {
+                Kind {
                     source: Source::NewVolume(self.volume_file(format!("{}-{name}", vm.uuid))),
                     format: Format::Qcow2,
                     size: Size::Known(size),
                     migration: self.volumes_migration(),
+                    storage: None,
                 }
             }
             Options::Raw(options) => {
                 let allowed = self.raw_device(&options.path, disk.flex.place_of("path"), diags)?;
-                Storage {
+                let bound = vm.pod.node.clone().map(|node| vec![node]);
+                let storage = Storage::of_node(&options.path, allowed.number, bound);
+                Kind {
                     source: Source::RawDevice(ExposedPath {
                         from: HostPath::Known(options.path.clone()),
                         exposed: self.exposed_path(vm, name),
@@ -79,9 +84,10 @@ impl Resolver<'_> {
                     format: Format::Raw,
                     size: allowed.size,
                     migration: Migration::Copied,
+                    storage: Some(storage),
                 }
             }
-            Options::Ceph(ceph) => Storage {
+            Options::Ceph(ceph) => Kind {
                 source: Source::Rbd {
                     ceph: ceph.clone(),
                     key: self.ceph_key(vm, name, disk, ceph, diags),
@@ -89,6 +95,11 @@ impl Resolver<'_> {
                 format: Format::Raw,
                 size: Size::OnNode,
                 migration: Migration::Shared,
+                storage: Some(Storage::Rbd {
+                    monitors: ceph.monitors.iter().map(host_of).collect(),
+                    pool: ceph.pool.as_str().to_owned(),
+                    image: ceph.volume.as_str().to_owned(),
+                }),
             },
         })
     }
@@ -139,6 +150,11 @@ impl Resolver<'_> {
             }
         }
     }
+}
+
+/// A monitor listens on several ports, of which one or the other is written.
+fn host_of(monitor: &Monitor) -> String {
+    monitor.host.to_ascii_lowercase()
 }
 
 fn mounts_of(vm: Vm<'_>, volume: &VolumeName, disk: &FlexDisk<'_>) -> Vec<MountPoint> {

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::Resolver;
+use super::sharing::{User, refuse_two_users};
 use crate::config::Config;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{Bus, DeviceKind, Format, Serial, Target};
@@ -18,7 +19,8 @@ use crate::guest::GuestPath;
 use crate::manifest::{VmPod, VolumeDevice, VolumeMount};
 use crate::names::{PoolName, VolumeName};
 use crate::plan::{
-    Access, Claimed, CopyMode, Migration, MountPoint, PlannedDisk, Size, Source, VolumeFile,
+    Access, Claimed, CopyMode, Migration, MountPoint, PlannedDisk, Size, Source, Storage,
+    VolumeFile,
 };
 use volumes::{DiskVolume, DiskVolumes};
 
@@ -36,6 +38,7 @@ struct Piece {
     mounts: Vec<MountPoint>,
     link: Option<GuestPath>,
     claim: Option<Claimed>,
+    storage: Option<Storage>,
 }
 
 /// The VM whose disks are being resolved.
@@ -99,7 +102,8 @@ impl Resolver<'_> {
             }
         }
         refuse_equal_serials(&disks, &vm.pod.meta.place, diags);
-        refuse_shared_storage(&disks, &vm.pod.meta.place, diags);
+        let pod = vm.pod;
+        refuse_two_users(disks.iter().map(|disk| User { pod, disk }), diags);
         disks
     }
 
@@ -124,6 +128,7 @@ impl Resolver<'_> {
             mounts: Vec::new(),
             link: None,
             claim: None,
+            storage: None,
         }
     }
 
@@ -179,6 +184,7 @@ impl Piece {
             mounts: self.mounts,
             link: self.link,
             claim: self.claim,
+            storage: self.storage,
             migration: self.migration,
             read_only: self.read_only,
             source: self.source,
@@ -324,26 +330,6 @@ fn too_many(pod: &VmPod, piece: &Piece, bus: Bus, count: usize) -> Diagnostic {
         Bus::Virtio => "remove volumes, or choose VirtletDiskDriver: scsi, which takes 26",
         Bus::Scsi => "remove volumes",
     })
-}
-
-/// Two disks on one storage would write over each other.
-fn refuse_shared_storage(disks: &[PlannedDisk], place: &Place, diags: &mut Diagnostics) {
-    let mut seen: BTreeMap<String, &PlannedDisk> = BTreeMap::new();
-    for disk in disks {
-        let Some(storage) = disk.storage() else {
-            continue;
-        };
-        match seen.get(&storage) {
-            Some(other) => diags.push(
-                Diagnostic::error(place, format!("two disks lead to one storage, {storage}"))
-                    .found(format!("volumes {} and {}", other.name, disk.name))
-                    .help("remove one of the two"),
-            ),
-            None => {
-                seen.insert(storage, disk);
-            }
-        }
-    }
 }
 
 /// Names of equal beginning could be chosen so that their hashes agree too.

@@ -7,7 +7,7 @@ use crate::domain::{DeviceKind, Format, Serial};
 use crate::facts::{Fact, ImageFact};
 use crate::manifest::VolumeDevice;
 use crate::names::{ImageName, Sha256};
-use crate::plan::{PlannedDisk, Size, Source};
+use crate::plan::{Migration, PlannedDisk, Size, Source};
 use crate::resolve::Resolver;
 use crate::units::ByteSize;
 
@@ -37,10 +37,13 @@ impl Resolver<'_> {
             },
             format: Format::Qcow2,
             read_only: false,
-            migration: self.volumes_migration(),
+            // The overlay is worth nothing without the image below it, which
+            // is in the node's own store.
+            migration: Migration::Copied,
             mounts: Vec::new(),
             link: None,
             claim: None,
+            storage: None,
         }
     }
 
@@ -82,6 +85,7 @@ impl Resolver<'_> {
             place,
             diags,
         );
+        let storage = claimed.storage(vm, device.number);
         let data = device_size.as_bytes().saturating_sub(root_overhead());
         Some(Piece {
             name: PlannedDisk::ROOT.to_owned(),
@@ -103,6 +107,7 @@ impl Resolver<'_> {
             mounts: Vec::new(),
             link: None,
             claim: Some(claimed.names()),
+            storage: Some(storage),
         })
     }
 

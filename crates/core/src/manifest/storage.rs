@@ -1,0 +1,109 @@
+//! What a PersistentVolume's bytes are known by, and on which nodes they are.
+
+use crate::yaml::{Node, Value};
+
+/// The fields of a source by which its driver knows the storage.
+const IDENTITIES: [(&str, &[&str]); 9] = [
+    ("csi", &["driver", "volumeHandle"]),
+    // Whatever the portal: a target may have several.
+    ("iscsi", &["iqn", "lun"]),
+    ("awsElasticBlockStore", &["volumeID", "partition"]),
+    ("azureDisk", &["diskURI"]),
+    ("cinder", &["volumeID"]),
+    ("gcePersistentDisk", &["pdName", "partition"]),
+    ("glusterfs", &["endpoints", "path"]),
+    ("nfs", &["server", "path"]),
+    ("vsphereVolume", &["volumePath"]),
+];
+
+/// Storage that is seen from everywhere, as a PersistentVolume names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RemoteStorage {
+    /// An image in a Ceph pool.
+    Rbd {
+        /// The hosts of the cluster's monitors.
+        monitors: Vec<String>,
+        /// The pool.
+        pool: String,
+        /// The image.
+        image: String,
+    },
+    /// Any other, in words that are equal for equal storage.
+    Named(String),
+}
+
+/// The storage of a volume whose driver says by what it is known.
+pub(super) fn remote(volume: &Node) -> Option<RemoteStorage> {
+    let spec = volume.get("spec")?;
+    if let Some(rbd) = spec.get("rbd") {
+        let Value::Seq(monitors) = &rbd.get("monitors")?.value else {
+            return None;
+        };
+        return Some(RemoteStorage::Rbd {
+            monitors: monitors.iter().filter_map(word).map(host_of).collect(),
+            pool: rbd.get("pool").and_then(word).unwrap_or("rbd").to_owned(),
+            image: word(rbd.get("image")?)?.to_owned(),
+        });
+    }
+    let (kind, fields) = IDENTITIES
+        .into_iter()
+        .find(|(kind, _)| spec.get(kind).is_some())?;
+    let source = spec.get(kind)?;
+    let mut words = Vec::new();
+    for field in fields {
+        match source.get(field).and_then(word) {
+            Some(word) => words.push(format!("{field} {word}")),
+            None if *field == "partition" => {}
+            None => return None,
+        }
+    }
+    Some(RemoteStorage::Named(format!("{kind} {}", words.join(", "))))
+}
+
+/// A monitor listens on several ports, of which one or the other is written.
+fn host_of(monitor: &str) -> String {
+    let host = match monitor.strip_prefix('[') {
+        Some(rest) => rest.split(']').next(),
+        None => monitor.split(':').next(),
+    };
+    host.unwrap_or(monitor).to_ascii_lowercase()
+}
+
+/// The nodes that a volume can be used on; absent if it does not say, or in
+/// other words than host names.
+pub(super) fn nodes(volume: &Node) -> Option<Vec<String>> {
+    let required = volume.get("spec")?.get("nodeAffinity")?.get("required")?;
+    let Value::Seq(terms) = &required.get("nodeSelectorTerms")?.value else {
+        return None;
+    };
+    let mut nodes = Vec::new();
+    for term in terms {
+        nodes.extend(hosts(term)?);
+    }
+    Some(nodes)
+}
+
+/// The host names that a term allows: any one term is enough for a node, and
+/// within a term every expression must hold.
+fn hosts(term: &Node) -> Option<Vec<String>> {
+    let Value::Seq(expressions) = &term.get("matchExpressions")?.value else {
+        return None;
+    };
+    expressions.iter().find_map(|expression| {
+        let text = |key: &str| expression.get(key).and_then(word);
+        if text("key") != Some("kubernetes.io/hostname") || text("operator") != Some("In") {
+            return None;
+        }
+        match &expression.get("values")?.value {
+            Value::Seq(values) => Some(values.iter().filter_map(word).map(str::to_owned).collect()),
+            _ => None,
+        }
+    })
+}
+
+fn word(node: &Node) -> Option<&str> {
+    match &node.value {
+        Value::Str(text) | Value::Int(_, text) | Value::Float(_, text) => Some(text),
+        _ => None,
+    }
+}

@@ -1,0 +1,81 @@
+//! Storage that several disks of the input would use, one of them for writing.
+
+use std::collections::HashMap;
+
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::manifest::VmPod;
+use crate::plan::PlannedDisk;
+
+/// A disk and whose it is.
+#[derive(Clone, Copy)]
+pub(super) struct User<'p> {
+    pub(super) pod: &'p VmPod,
+    pub(super) disk: &'p PlannedDisk,
+}
+
+/// Whoever writes to a storage must be alone with it. What two VMs only read,
+/// they may share.
+pub(super) fn refuse_two_users<'p>(all: impl Iterator<Item = User<'p>>, diags: &mut Diagnostics) {
+    let mut users: HashMap<String, Vec<User<'p>>> = HashMap::new();
+    for user in all {
+        let keys = user.keys();
+        let mut others = keys.iter().filter_map(|key| users.get(key)).flatten();
+        if let Some(other) = others.find(|other| user.disturbs(other)) {
+            diags.push(user.refusal(other));
+        }
+        for key in keys {
+            users.entry(key).or_default().push(user);
+        }
+    }
+}
+
+impl User<'_> {
+    /// Words of which two users of one storage have at least one in common.
+    fn keys(&self) -> Vec<String> {
+        let storage = self.disk.storage.as_ref();
+        let mut keys = storage.map_or(Vec::new(), |storage| storage.keys());
+        keys.extend(self.claim().map(|claim| format!("claim {claim}")));
+        keys
+    }
+
+    fn claim(&self) -> Option<String> {
+        let claim = &self.disk.claim.as_ref()?.claim;
+        Some(format!("{claim} of namespace {}", self.pod.meta.namespace))
+    }
+
+    fn has_claim_of(&self, other: &Self) -> bool {
+        self.claim().is_some() && self.claim() == other.claim()
+    }
+
+    fn disturbs(&self, other: &Self) -> bool {
+        if self.disk.read_only && other.disk.read_only {
+            return false;
+        }
+        let storages = self.disk.storage.as_ref().zip(other.disk.storage.as_ref());
+        self.has_claim_of(other) || storages.is_some_and(|(ours, theirs)| ours.is(theirs))
+    }
+
+    fn refusal(&self, other: &Self) -> Diagnostic {
+        let storage = match (self.claim(), &self.disk.storage) {
+            (Some(claim), _) if self.has_claim_of(other) => format!("claim {claim}"),
+            (_, Some(storage)) => storage.to_string(),
+            (_, None) => String::new(),
+        };
+        let place = &self.pod.meta.place;
+        if self.pod.meta.key() == other.pod.meta.key() {
+            return Diagnostic::error(place, format!("two disks lead to one storage, {storage}"))
+                .found(format!(
+                    "volumes {} and {}",
+                    other.disk.name, self.disk.name
+                ))
+                .help("remove one of the two");
+        }
+        let (one, two) = (&other.pod.meta.name, &self.pod.meta.name);
+        Diagnostic::error(
+            place,
+            format!("two VMs would use {storage}, and one of them writes"),
+        )
+        .found(format!("pods {one} and {two}"))
+        .help("give each its own storage, or make the volumes read-only")
+    }
+}
