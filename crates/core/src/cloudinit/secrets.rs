@@ -80,12 +80,27 @@ fn conceal_whole(value: &mut Data) {
         | Data::Hidden(_)
         | Data::Text(Text::Secret(_) | Text::Later(_)) => {}
         Data::Int(number) => *value = secret(number.to_string()),
-        Data::Float(number) => *value = secret(format!("{number:?}")),
+        Data::Float(number) => *value = secret(as_python_prints(*number)),
         Data::Text(Text::Public(text)) => *value = secret(std::mem::take(text)),
         Data::List(items) => items.iter_mut().for_each(conceal_whole),
         Data::Map(entries) => entries
             .iter_mut()
             .for_each(|(_, value)| conceal_whole(value)),
+    }
+}
+
+/// cloud-init makes a text of a number that stands for a password.
+fn as_python_prints(number: f64) -> String {
+    let text = format!("{number:?}").to_ascii_lowercase();
+    match text.split_once('e') {
+        Some((digits, exponent)) => {
+            let (sign, exponent) = match exponent.strip_prefix('-') {
+                Some(exponent) => ('-', exponent),
+                None => ('+', exponent),
+            };
+            format!("{digits}e{sign}{exponent:0>2}")
+        }
+        None => text,
     }
 }
 
@@ -181,6 +196,20 @@ mod tests {
             shown(Data::pairs([("ssh_keys", keys)])),
             r#"{"ssh_keys":{"rsa_private":"<redacted>","rsa_public":"ssh-rsa AAAA"}}"#
         );
+    }
+
+    #[test]
+    fn numbers_are_printed_as_python_does() {
+        for (number, text) in [
+            (1.5, "1.5"),
+            (120_000.0, "120000.0"),
+            (1e16, "1e+16"),
+            (1.5e-7, "1.5e-07"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
+        ] {
+            assert_eq!(as_python_prints(number), text);
+        }
     }
 
     #[test]

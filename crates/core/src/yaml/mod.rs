@@ -6,18 +6,38 @@
 //!
 //! Scalars are resolved as Kubernetes' own reader does (YAML 1.1: `yes` is a
 //! truth value and `0640` an octal number), so that a manifest means the same
-//! here as on the API server.
+//! here as on the API server. User data is for a guest, whose reader differs in
+//! a few words: see [`Reader`].
 
 mod fields;
+mod guest;
 mod parse;
 mod scalar;
 #[cfg(test)]
 mod tests;
 
 pub use fields::{Fields, Spanned, View};
-pub use parse::{Limits, ParseError, documents};
+pub use parse::{Limits, ParseError, documents, documents_for};
 
 use crate::diag::Pos;
+
+/// By whose rules plain scalars get their meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// kubectl and the API server: YAML 1.1 with Go's number syntax.
+    Kubernetes,
+    /// cloud-init in a guest: YAML 1.1 by PyYAML.
+    Guest,
+}
+
+impl Reader {
+    fn resolve(self, text: &str) -> Value {
+        match self {
+            Self::Kubernetes => scalar::resolve(text),
+            Self::Guest => guest::resolve(text),
+        }
+    }
+}
 
 /// A value and where it begins.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput, Tag};
 
-use super::scalar::resolve;
-use super::{Entry, Node, Value};
+use super::{Entry, Node, Reader, Value};
 use crate::diag::{Diagnostic, FieldPath, Place, Pos};
 
 /// What a document may cost.
@@ -68,7 +67,17 @@ pub fn documents(
     text: &str,
     limits: Limits,
 ) -> impl Iterator<Item = Result<Node, Vec<ParseError>>> {
+    documents_for(Reader::Kubernetes, text, limits)
+}
+
+/// The documents of a YAML text as `reader` understands them.
+pub fn documents_for(
+    reader: Reader,
+    text: &str,
+    limits: Limits,
+) -> impl Iterator<Item = Result<Node, Vec<ParseError>>> {
     Documents {
+        reader,
         parser: Parser::new_from_str(text),
         text,
         limits,
@@ -78,6 +87,7 @@ pub fn documents(
 }
 
 struct Documents<'t> {
+    reader: Reader,
     parser: Parser<'t, StrInput<'t>>,
     text: &'t str,
     limits: Limits,
@@ -91,7 +101,7 @@ impl Iterator for Documents<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.finished {
-            let mut builder = Builder::new(self.limits);
+            let mut builder = Builder::new(self.reader, self.limits);
             match self.read_document(&mut builder) {
                 Err(mut fatal) => {
                     fatal.pos = self.on_a_line(fatal.pos);
@@ -202,6 +212,7 @@ const DEPTH_HELP: &str = "check that the input is a manifest, and that no bracke
 
 /// Builds one document from events.
 struct Builder {
+    reader: Reader,
     limits: Limits,
     open: Vec<Open>,
     root: Option<Node>,
@@ -252,8 +263,9 @@ enum Items {
 }
 
 impl Builder {
-    fn new(limits: Limits) -> Self {
+    fn new(reader: Reader, limits: Limits) -> Self {
         Self {
+            reader,
             limits,
             open: Vec::new(),
             root: None,
@@ -394,11 +406,11 @@ impl Builder {
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, pos: Pos) -> Value {
         match tag {
-            None if style == ScalarStyle::Plain => resolve(text),
+            None if style == ScalarStyle::Plain => self.reader.resolve(text),
             None => Value::Str(text.into()),
             Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
                 "str" => Value::Str(text.into()),
-                "int" | "float" | "bool" | "null" => resolve(text),
+                "int" | "float" | "bool" | "null" => self.reader.resolve(text),
                 _ => self.refuse_tag(pos),
             },
             Some(_) => self.refuse_tag(pos),

@@ -3,12 +3,12 @@
 use uuid::Uuid;
 
 use super::{CpuModel, DataRef, DiskDriver, KeyedDataRef, ObjectKind, TextEncoding};
-use crate::cloudinit::ImageType;
+use crate::cloudinit::{ImageType, is_template_header};
 use crate::diag::{Diagnostic, Diagnostics, Place, is_private_key};
 use crate::names::{DataKey, ObjectName};
 use crate::text::Data;
 use crate::units::{ByteSize, parse_quantity};
-use crate::yaml::{self, Limits, Spanned, View};
+use crate::yaml::{self, Limits, Reader, Spanned, View};
 
 pub(super) const DRIVERS: [(&str, DiskDriver); 2] =
     [("scsi", DiskDriver::Scsi), ("virtio", DiskDriver::Virtio)];
@@ -209,8 +209,12 @@ pub(super) fn embedded_map(text: &Spanned<String>, diags: &mut Diagnostics) -> V
     match parse_map(&text.value) {
         Ok(map) => map,
         Err(problem) => {
-            diags
-                .push(Diagnostic::error(&text.place, problem).allowed("a mapping in YAML or JSON"));
+            let mut problem =
+                Diagnostic::error(&text.place, problem).allowed("a mapping in YAML or JSON");
+            if text.value.lines().next().is_some_and(is_template_header) {
+                problem = problem.help("give the template as VirtletCloudInitUserDataScript, which reaches the guest as it is");
+            }
+            diags.push(problem);
             Vec::new()
         }
     }
@@ -225,9 +229,12 @@ pub(crate) fn parse_map(text: &str) -> Result<Vec<(String, Data)>, String> {
     }
 }
 
-/// Reads one YAML or JSON document out of a text of its own.
+/// Reads one YAML or JSON document for a guest out of a text of its own.
 pub(crate) fn parse_data(text: &str, limits: Limits) -> Result<Data, String> {
-    let mut documents = yaml::documents(text, limits);
+    if text.lines().next().is_some_and(is_template_header) {
+        return Err("is a template, which cannot be merged before it is rendered".to_owned());
+    }
+    let mut documents = yaml::documents_for(Reader::Guest, text, limits);
     let root = match documents.next() {
         None => return Ok(Data::Null),
         Some(Ok(root)) => root,
