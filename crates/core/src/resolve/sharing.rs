@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::manifest::VmPod;
-use crate::plan::PlannedDisk;
+use crate::plan::{PlannedDisk, Storage};
 
 /// A disk and whose it is.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ impl User<'_> {
     /// Words of which two users of one storage have at least one in common.
     fn keys(&self) -> Vec<String> {
         let storage = self.disk.storage.as_ref();
-        let mut keys = storage.map_or(Vec::new(), |storage| storage.keys());
+        let mut keys = storage.map_or(Vec::new(), Storage::keys);
         keys.extend(self.claim().map(|claim| format!("claim {claim}")));
         keys
     }
