@@ -94,6 +94,15 @@ impl Image {
         }
     }
 
+    /// Fails if a file of the chain has become shorter since it was opened. A
+    /// raw one that has fails where it is read.
+    pub(crate) fn demand_whole(&self) -> Result<()> {
+        match self {
+            Self::Raw(_) => Ok(()),
+            Self::Qcow2(image) => image.demand_whole(),
+        }
+    }
+
     /// Where the disk's bytes from `offset` on are, in this image or below,
     /// and for how many bytes (at most `most`) that is so.
     pub fn locate(&self, offset: u64, most: u64) -> Result<Located<'_>> {

@@ -19,6 +19,8 @@ mod resize;
 mod scratch;
 #[path = "image/stream.rs"]
 mod stream;
+#[path = "image/target.rs"]
+mod target;
 
 use std::fs;
 use std::process::Stdio;

@@ -116,6 +116,7 @@ pub fn to_raw(
             Worker::new(image, target, options.target, &tally).run(&planner)
         })?;
     }
+    image.demand_whole()?;
     target.flush()?;
     Ok(tally.report())
 }

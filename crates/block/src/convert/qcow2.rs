@@ -63,6 +63,7 @@ pub fn to_qcow2(
         alarm.disarm();
         Ok(())
     })?;
+    image.demand_whole()?;
     order.into_sink().finish()?;
     Ok(tally.report())
 }

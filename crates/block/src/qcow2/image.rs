@@ -20,6 +20,8 @@ pub struct Qcow2 {
     name: String,
     file: Arc<dyn Source>,
     data: Option<Arc<dyn Source>>,
+    /// The size of the data file when it was opened.
+    data_size: u64,
     /// Where the clusters of the data file end; its last one may be cut short.
     data_end: u64,
     backing: Option<Arc<Image>>,
@@ -70,6 +72,7 @@ impl Qcow2 {
         let unpacker = Unpacker::new(header.compression);
         let data_size = data.as_ref().unwrap_or(&file).size()?;
         Ok(Self {
+            data_size,
             data_end: data_size.next_multiple_of(header.cluster.bytes()),
             unpacked: Mutex::new(Unpacked {
                 cluster: None,
@@ -107,6 +110,17 @@ impl Qcow2 {
     #[must_use]
     pub fn data_file(&self) -> &Arc<dyn Source> {
         self.data.as_ref().unwrap_or(&self.file)
+    }
+
+    /// Fails if the file has become shorter since it was opened: what lay
+    /// there would read as zeroes.
+    pub(crate) fn demand_whole(&self) -> Result<()> {
+        if self.data_file().size()? < self.data_size {
+            return Err(corrupt("the file has become shorter while it was read").of(&self.name));
+        }
+        self.backing
+            .as_ref()
+            .map_or(Ok(()), |backing| backing.demand_whole())
     }
 
     /// The internal snapshots.

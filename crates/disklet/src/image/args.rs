@@ -109,8 +109,9 @@ pub(crate) struct ConvertArgs {
     /// What space to set aside (raw)
     #[arg(long, value_enum, default_value_t = Preallocate::Off, value_name = "MODE")]
     pub(crate) preallocation: Preallocate,
-    /// Threads that work [default: by what the target is]
-    #[arg(short, long, value_name = "N")]
+    /// Threads that work, at most 64; each takes a few MiB of memory [default:
+    /// by what the target is]
+    #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
     /// How to tell how far it has come
     #[arg(long, value_enum, default_value_t = Progress::Auto)]
@@ -216,4 +217,11 @@ pub(crate) struct MeasureArgs {
     pub(crate) output_format: ImageFormat,
     /// The image
     pub(crate) file: PathBuf,
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads @ 1..=64) => Ok(threads),
+        _ => Err("a number from 1 to 64 is expected".to_owned()),
+    }
 }

@@ -16,6 +16,7 @@ use super::new_file::{Existing, NewFile};
 use super::open::{open, open_to_change};
 use super::options::{Compress, ImageFormat, Preallocate};
 use super::progress::Progress;
+use super::replaced::Replaced;
 use super::size::ByteCount;
 use super::stream::Stream;
 use super::{Answer, Failure, stream};
@@ -74,12 +75,11 @@ pub(super) fn into_file(
 ) -> Result<Copied, Failure> {
     let name = to.display();
     let failed = |error: std::io::Error| Failure::new(format!("{name}: cannot be made: {error}"));
-    let new = NewFile::create(to, Existing::Replace).map_err(failed)?;
-    let device = FileDevice::new(
-        new.file().map_err(failed)?,
-        name.to_string(),
-        Caching::Direct,
-    )?;
+    let replaced = Replaced::at(to)?;
+    let new = NewFile::create(&replaced.path, Existing::Replace).map_err(failed)?;
+    let file = new.file().map_err(failed)?;
+    replaced.pass_on(&file).map_err(failed)?;
+    let device = FileDevice::new(file, name.to_string(), Caching::Direct)?;
     let copied = fill(&device)?;
     new.name().map_err(failed)?;
     Ok(copied)
@@ -122,7 +122,8 @@ fn to_new_qcow2(args: &ConvertArgs, image: &Image, progress: &Progress) -> Resul
             Some(Compress::Zstd) => Compression::Zstd,
             Some(Compress::Zlib) | None => Compression::Zlib,
         },
-        ..NewImage::of_size(image.size()?)
+        // As QEMU does; what is behind the end reads as zeroes.
+        ..NewImage::of_size(image.size()?.next_multiple_of(512))
     };
     let packing = match args.compress {
         Some(_) => Packing::Packed,

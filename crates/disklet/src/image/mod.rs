@@ -10,6 +10,7 @@ mod new_file;
 mod open;
 mod options;
 mod progress;
+mod replaced;
 mod reports;
 mod resize;
 mod size;

@@ -119,7 +119,8 @@ impl Watch for Progress {
         let elapsed = self.start.elapsed();
         // Whoever holds the lock is telling already.
         if let Ok(mut told) = self.told.try_lock()
-            && elapsed - *told >= INTERVAL
+            // Another thread may have told of a later moment.
+            && elapsed.saturating_sub(*told) >= INTERVAL
         {
             *told = elapsed;
             self.tell(elapsed);
