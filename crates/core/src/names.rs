@@ -172,6 +172,12 @@ impl Sha256 {
         Some(Self(bytes))
     }
 
+    /// The digest of these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The digest's bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 32] {

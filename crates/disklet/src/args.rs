@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use disklet::manifests::ManifestArgs;
+use disklet::vms::VmCommand;
+
 use crate::image::ImageArgs;
+use crate::images::ImagesArgs;
 
 /// Virtual-machine disks for Kubernetes.
 ///
@@ -21,6 +25,9 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Plan(PlanArgs),
+    #[command(flatten)]
+    Vm(VmCommand),
+    Images(ImagesArgs),
     Image(ImageArgs),
     /// Print a completion script for a shell
     ///
@@ -46,42 +53,12 @@ pub(crate) enum Command {
 #[derive(Debug, ClapArgs)]
 #[command(verbatim_doc_comment, after_long_help = EXAMPLES)]
 pub(crate) struct PlanArgs {
-    /// Manifests: a YAML or JSON file, a directory of them, or - for standard
-    /// input; may be given several times
-    #[arg(
-        short = 'f',
-        long = "filename",
-        value_name = "FILE|DIR|-",
-        required = true
-    )]
-    pub(crate) files: Vec<PathBuf>,
-
-    /// Read directories with all directories below them
-    #[arg(short = 'R', long)]
-    pub(crate) recursive: bool,
+    #[command(flatten)]
+    pub(crate) manifests: ManifestArgs,
 
     /// How to show the plan
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
-
-    /// Namespace of objects that name none
-    #[arg(short, long, default_value = "default")]
-    pub(crate) namespace: String,
-
-    /// Configuration of the node: pools, raw devices, emulator, domain type,
-    /// memory (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// Which devices pods may use: comma-separated globs below /dev, or '' for
-    /// none. Without it, the variable `VIRTLET_RAW_DEVICES` counts unless that
-    /// is empty, then the configuration [default: loop*]
-    #[arg(long, value_name = "GLOBS")]
-    pub(crate) raw_devices: Option<String>,
-
-    /// Where the kubelet keeps its pods' volumes [default: /var/lib/kubelet]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) kubelet_root: Option<String>,
 
     /// Take what is true of the node from a file instead of looking at this
     /// machine (see docs/formats/node-facts.md)
@@ -96,10 +73,6 @@ pub(crate) struct PlanArgs {
     /// passwords, keys. (A Ceph key goes to libvirt alone and never shows.)
     #[arg(long)]
     pub(crate) show_secrets: bool,
-
-    /// How to tell what is wrong
-    #[arg(long, value_enum, default_value_t = Diagnostics::Text, value_name = "FORMAT")]
-    pub(crate) diagnostics: Diagnostics,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,14 +87,6 @@ pub(crate) enum Output {
     Yaml,
     /// The libvirt domain alone, one document per VM
     Xml,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Diagnostics {
-    /// For people
-    Text,
-    /// A list, for programs
-    Json,
 }
 
 const EXAMPLES: &str = "\

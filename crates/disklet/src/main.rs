@@ -1,10 +1,10 @@
 //! `disklet`: virtual-machine disks for Kubernetes, from the command line.
 
 mod args;
+mod handover;
 mod image;
+mod images;
 mod plan;
-mod report;
-mod style;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
+use disklet::report;
 
 fn main() -> ExitCode {
     let Args { command } = match Args::try_parse() {
@@ -21,6 +22,8 @@ fn main() -> ExitCode {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Image(args) => image::run(&args),
+        Command::Images(args) => images::run(&args),
+        Command::Vm(_) => handover::hand_over(),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "disklet", &mut script);

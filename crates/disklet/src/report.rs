@@ -5,21 +5,28 @@ use std::process::ExitCode;
 
 use disklet_core::diag::{Diagnostic, Severity};
 
-use crate::args::Diagnostics as Format;
+use crate::manifests::DiagnosticsFormat as Format;
 use crate::style::{Style, Tone};
 
-/// Writes diagnostics. That standard error is closed is nobody's concern.
-pub(crate) fn report(diagnostics: &[Diagnostic], errors: usize, format: Format) {
+/// Writes diagnostics; `nothing_was` says what errors have kept from being
+/// done. That standard error is closed is nobody's concern.
+pub fn report(diagnostics: &[Diagnostic], errors: usize, format: Format, nothing_was: &str) {
     let stderr = io::stderr();
     let mut out = stderr.lock();
     let _ = match format {
         Format::Json => write_json(&mut out, diagnostics),
-        Format::Text => write_text(&mut out, Style::of(&stderr), diagnostics, errors),
+        Format::Text => write_text(
+            &mut out,
+            Style::of(&stderr),
+            diagnostics,
+            errors,
+            nothing_was,
+        ),
     };
 }
 
 /// The exit code after something was written to standard output.
-pub(crate) fn finish(written: io::Result<()>, what: &str) -> ExitCode {
+pub fn finish(written: io::Result<()>, what: &str) -> ExitCode {
     match written {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has seen enough, such as head.
@@ -41,6 +48,7 @@ fn write_text(
     style: Style,
     diagnostics: &[Diagnostic],
     errors: usize,
+    nothing_was: &str,
 ) -> io::Result<()> {
     for diagnostic in diagnostics {
         let word = match diagnostic.severity {
@@ -55,11 +63,11 @@ fn write_text(
         .count();
     match errors {
         0 => Ok(()),
-        1 => writeln!(out, "refused: 1 problem, nothing was planned"),
+        1 => writeln!(out, "refused: 1 problem, nothing was {nothing_was}"),
         errors if errors > told => writeln!(
             out,
-            "refused: {errors} problems, of which the first {told} are shown; nothing was planned"
+            "refused: {errors} problems, of which the first {told} are shown; nothing was {nothing_was}"
         ),
-        errors => writeln!(out, "refused: {errors} problems, nothing was planned"),
+        errors => writeln!(out, "refused: {errors} problems, nothing was {nothing_was}"),
     }
 }

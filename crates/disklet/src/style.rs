@@ -4,22 +4,29 @@ use std::io::IsTerminal;
 
 /// Whether to colour what goes to a stream.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Style {
+pub struct Style {
     colour: bool,
 }
 
 /// What a piece of text is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Tone {
+pub enum Tone {
+    /// Headings.
     Bold,
+    /// What matters less.
     Dim,
+    /// All is well.
     Good,
+    /// Something is wrong.
     Bad,
+    /// Not known, or only a remark.
     Unsure,
 }
 
 impl Style {
-    pub(crate) fn of(stream: &impl IsTerminal) -> Self {
+    /// Colours for a terminal, none for anything else.
+    #[must_use]
+    pub fn of(stream: &impl IsTerminal) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
@@ -27,7 +34,9 @@ impl Style {
         }
     }
 
-    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+    /// The text in a tone.
+    #[must_use]
+    pub fn paint(self, tone: Tone, text: &str) -> String {
         if !self.colour {
             return text.to_owned();
         }

@@ -12,7 +12,6 @@ use disklet_block::qcow2::{ClusterSize, Compression, NewImage};
 use super::args::ConvertArgs;
 use super::copied::Copied;
 use super::create::NO_METADATA;
-use super::new_file::{Existing, NewFile};
 use super::open::{open, open_to_change};
 use super::options::{Compress, ImageFormat, Preallocate};
 use super::progress::Progress;
@@ -20,6 +19,7 @@ use super::replaced::Replaced;
 use super::size::ByteCount;
 use super::stream::Stream;
 use super::{Answer, Failure, stream};
+use disklet_block::new_file::{Existing, NewFile};
 
 pub(super) fn convert(args: &ConvertArgs) -> Result<Answer, Failure> {
     refuse(args)?;

@@ -7,9 +7,9 @@ use disklet_block::qcow2::{self, Backing, NewImage, Qcow2};
 
 use super::args::CreateArgs;
 use super::convert::cluster;
-use super::new_file::{Existing, NewFile};
 use super::options::{ImageFormat, Preallocate};
 use super::{Answer, Failure};
+use disklet_block::new_file::{Existing, NewFile};
 
 pub(super) fn create(args: &CreateArgs) -> Result<Answer, Failure> {
     refuse(args)?;

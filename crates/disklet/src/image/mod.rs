@@ -6,7 +6,6 @@ mod convert;
 mod copied;
 mod create;
 mod info;
-mod new_file;
 mod open;
 mod options;
 mod progress;
@@ -122,6 +121,6 @@ fn finish(outcome: Result<Answer, Failure>) -> ExitCode {
     };
     match io::stdout().write_all(answer.text.as_bytes()) {
         Ok(()) => ExitCode::from(answer.code),
-        written => crate::report::finish(written, "the answer"),
+        written => disklet::report::finish(written, "the answer"),
     }
 }

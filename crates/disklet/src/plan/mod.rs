@@ -1,36 +1,30 @@
 //! `disklet plan`: manifests in, plans out, nothing touched.
 
-mod input;
-mod look;
 mod people;
 mod programs;
-mod settings;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use disklet_core::config::{Config, command_line_place};
-use disklet_core::diag::{Diagnostic, Diagnostics};
+use disklet::manifests::{Given, look};
+use disklet::report::{finish, report};
+use disklet::style::Style;
+use disklet_core::diag::Diagnostics;
 use disklet_core::facts::{Facts, Questions};
-use disklet_core::manifest::Objects;
 use disklet_core::plan::Plan;
 use disklet_core::resolve::resolve;
 use disklet_core::text::Reveal;
 
 use crate::args::{Output, PlanArgs};
-use crate::report::{finish, report};
-use crate::style::Style;
-use input::Reader;
-use settings::Settings;
 
 /// Plans and prints.
 pub(crate) fn run(args: &PlanArgs) -> ExitCode {
     let mut diags = Diagnostics::default();
-    let settings = Settings::read(args, &mut diags);
-    let plans = settings.map(|settings| plan(args, settings, &mut diags));
+    let given = args.manifests.read(args.facts.as_deref(), &mut diags);
+    let plans = given.map(|given| plan(args, given, &mut diags));
     let errors = diags.errors();
-    report(&diags.into_sorted(), errors, args.diagnostics);
+    let format = args.manifests.diagnostics;
+    report(&diags.into_sorted(), errors, format, "planned");
     match plans {
         None => ExitCode::from(2),
         Some(_) if errors > 0 => ExitCode::from(1),
@@ -38,60 +32,20 @@ pub(crate) fn run(args: &PlanArgs) -> ExitCode {
     }
 }
 
-fn plan(args: &PlanArgs, settings: Settings, diags: &mut Diagnostics) -> Vec<Plan> {
-    let mut reader = Reader::default();
-    let namespace = settings.namespace.clone();
-    let config = configuration(args, settings, &mut reader, diags);
-    let mut objects = Objects::default();
-    reader.read_all(args, diags, |input, diags| {
-        objects.read(&input, &namespace, diags);
-    });
-    let Some(facts) = facts(args, &config, &objects, &mut reader, diags) else {
+fn plan(args: &PlanArgs, mut given: Given, diags: &mut Diagnostics) -> Vec<Plan> {
+    let Some(facts) = facts(args, &mut given, diags) else {
         return Vec::new();
     };
-    let plans = resolve(&objects, &config, &facts, diags);
-    if objects.vm_pods.is_empty() && diags.errors() == 0 {
-        diags.push(
-            Diagnostic::error(&command_line_place("--filename"), "there is no VM in the input")
-                .allowed("a Pod with the annotation kubernetes.io/target-runtime: virtlet.cloud, or with runtimeClassName: disklet"),
-        );
-    }
+    let plans = resolve(&given.objects, &given.config, &facts, diags);
+    given.demand_a_vm(diags);
     plans
 }
 
-fn configuration(
-    args: &PlanArgs,
-    settings: Settings,
-    reader: &mut Reader,
-    diags: &mut Diagnostics,
-) -> Config {
-    let mut config = match &args.config {
-        None => Config::default(),
-        Some(path) => match reader.read_file(path, diags) {
-            Some(input) => Config::read(&input, diags),
-            None => Config::default(),
-        },
-    };
-    if let Some(globs) = settings.raw_devices {
-        config.raw_devices = globs;
-    }
-    if let Some(root) = settings.kubelet_root {
-        config.kubelet_root = root;
-    }
-    config
-}
-
-fn facts(
-    args: &PlanArgs,
-    config: &Config,
-    objects: &Objects,
-    reader: &mut Reader,
-    diags: &mut Diagnostics,
-) -> Option<Facts> {
+fn facts(args: &PlanArgs, given: &mut Given, diags: &mut Diagnostics) -> Option<Facts> {
     match &args.facts {
-        Some(path) => Some(Facts::read(&reader.read_file(path, diags)?, diags)),
+        Some(path) => given.read_facts(path, diags),
         None if args.offline => Some(Facts::default()),
-        None => Some(look::look(&Questions::of(objects), config)),
+        None => Some(look(&Questions::of(&given.objects), &given.config)),
     }
 }
 
@@ -112,9 +66,4 @@ fn print(args: &PlanArgs, plans: &[Plan]) -> io::Result<()> {
         Output::Xml => programs::xml(&mut out, plans)?,
     }
     out.flush()
-}
-
-/// A file's name as messages show it.
-fn shown(path: &std::path::Path) -> Arc<str> {
-    path.to_string_lossy().into()
 }

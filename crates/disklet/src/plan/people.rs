@@ -6,7 +6,7 @@ use disklet_core::plan::{CopyMode, Plan, PlannedDisk, Source};
 use disklet_core::units::ByteSize;
 use unicode_width::UnicodeWidthStr;
 
-use crate::style::{Style, Tone};
+use disklet::style::{Style, Tone};
 
 pub(super) fn table(out: &mut impl Write, style: Style, plans: &[Plan]) -> io::Result<()> {
     for (index, plan) in plans.iter().enumerate() {

@@ -10,9 +10,10 @@ use disklet_core::config::Config;
 use disklet_core::facts::{DeviceNumber, Facts, PathFact, Questions};
 use disklet_core::units::ByteSize;
 
-/// Answers what this machine can answer. There is no image store yet, so no
-/// image is known before its pull.
-pub(super) fn look(questions: &Questions, config: &Config) -> Facts {
+/// Answers what this machine's paths and devices answer; images are the
+/// store's to know.
+#[must_use]
+pub fn look(questions: &Questions, config: &Config) -> Facts {
     let mut facts = Facts {
         looked: true,
         ..Facts::default()

@@ -7,7 +7,7 @@ use disklet_core::config::{RawDeviceGlob, command_line_place, parse_host_path};
 use disklet_core::diag::{Diagnostic, Diagnostics};
 use disklet_core::names::Namespace;
 
-use crate::args::PlanArgs;
+use super::ManifestArgs;
 
 /// The variable that Virtlet's administrators know.
 const RAW_DEVICES: &str = "VIRTLET_RAW_DEVICES";
@@ -24,7 +24,7 @@ pub(super) struct Settings {
 
 impl Settings {
     /// Checks all of them; none if one is wrong.
-    pub(super) fn read(args: &PlanArgs, diags: &mut Diagnostics) -> Option<Self> {
+    pub(super) fn read(args: &ManifestArgs, diags: &mut Diagnostics) -> Option<Self> {
         let namespace = namespace(&args.namespace, diags);
         let raw_devices = raw_devices(args, diags);
         let kubelet_root = args
@@ -65,7 +65,7 @@ fn namespace(text: &str, diags: &mut Diagnostics) -> Option<Namespace> {
 
 /// An empty variable is as good as none: a chart sets it so. An empty option is
 /// somebody's word.
-fn raw_devices(args: &PlanArgs, diags: &mut Diagnostics) -> Option<Vec<RawDeviceGlob>> {
+fn raw_devices(args: &ManifestArgs, diags: &mut Diagnostics) -> Option<Vec<RawDeviceGlob>> {
     let (source, globs) = match &args.raw_devices {
         Some(globs) => ("--raw-devices", globs.clone()),
         None => {

@@ -1,21 +1,24 @@
 //! A file that appears under its name only when it is complete.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Whether an existing file may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Existing {
+pub enum Existing {
+    /// It may.
     Replace,
+    /// It is an error.
     Refuse,
 }
 
 /// A file without a name yet. However the program ends before [`NewFile::name`],
 /// nothing is left of it.
-pub(super) struct NewFile {
+#[derive(Debug)]
+pub struct NewFile {
     file: File,
     target: PathBuf,
     existing: Existing,
@@ -26,12 +29,18 @@ pub(super) struct NewFile {
 const O_TMPFILE: i32 = 0o20_200_000;
 
 impl NewFile {
-    pub(super) fn create(target: &Path, existing: Existing) -> io::Result<Self> {
+    /// A file that shall be at `target`, readable for all.
+    pub fn create(target: &Path, existing: Existing) -> io::Result<Self> {
+        Self::with_mode(target, existing, 0o644)
+    }
+
+    /// A file with these permissions, as far as the umask leaves them.
+    pub fn with_mode(target: &Path, existing: Existing, mode: u32) -> io::Result<Self> {
         if existing == Existing::Refuse && target.symlink_metadata().is_ok() {
             return Err(io::Error::from(io::ErrorKind::AlreadyExists));
         }
         let directory = directory_of(target)?;
-        let (file, interim) = match nameless(directory, 0o644) {
+        let (file, interim) = match nameless(directory, mode) {
             Ok(file) => (file, None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
             Err(_) => {
@@ -41,6 +50,7 @@ impl NewFile {
                     .read(true)
                     .write(true)
                     .create_new(true)
+                    .mode(mode)
                     .open(&interim)?;
                 (file, Some(interim))
             }
@@ -53,32 +63,58 @@ impl NewFile {
         })
     }
 
-    pub(super) fn file(&self) -> io::Result<File> {
+    /// Takes a file that has no name yet.
+    #[must_use]
+    pub fn of(nameless: File, target: &Path, existing: Existing) -> Self {
+        Self {
+            file: nameless,
+            target: target.to_owned(),
+            existing,
+            interim: None,
+        }
+    }
+
+    /// The open file.
+    pub fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Gives the file its name, durably.
-    pub(super) fn name(mut self) -> io::Result<()> {
-        let interim = match self.interim.take() {
-            Some(interim) => interim,
-            None => {
+    /// Gives the file its name, durably. What was written must be durable
+    /// already.
+    pub fn name(mut self) -> io::Result<()> {
+        let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        match (self.interim.take(), self.existing) {
+            (None, Existing::Refuse) => link_following(&nameless, &self.target)?,
+            (None, Existing::Replace) => {
                 let interim = interim_name(&self.target);
-                let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
                 link_following(&nameless, &interim)?;
-                interim
+                self.rename(&interim)?;
             }
-        };
-        // From here on a leftover has a name; it is taken back on failure.
-        let named = match self.existing {
-            Existing::Replace => fs::rename(&interim, &self.target),
-            Existing::Refuse => fs::hard_link(&interim, &self.target),
-        };
-        if named.is_err() || self.existing == Existing::Refuse {
-            let _ = fs::remove_file(&interim);
+            (Some(interim), Existing::Replace) => self.rename(&interim)?,
+            (Some(interim), Existing::Refuse) => {
+                let named = fs::hard_link(&interim, &self.target);
+                let _ = fs::remove_file(&interim);
+                named?;
+            }
         }
-        named?;
         File::open(directory_of(&self.target)?)?.sync_all()
     }
+
+    /// The interim name is taken back on failure.
+    fn rename(&self, interim: &Path) -> io::Result<()> {
+        fs::rename(interim, &self.target).inspect_err(|_| {
+            let _ = fs::remove_file(interim);
+        })
+    }
+}
+
+/// Replaces a file by these bytes, durably and as a whole: at any time a reader
+/// finds the old ones or the new.
+pub fn replace_file(target: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let new = NewFile::with_mode(target, Existing::Replace, mode)?;
+    (&new.file).write_all(bytes)?;
+    new.file.sync_data()?;
+    new.name()
 }
 
 impl Drop for NewFile {
@@ -90,7 +126,7 @@ impl Drop for NewFile {
 }
 
 /// A file that has no name and never gets one.
-pub(super) fn scratch_file(directory: &Path) -> io::Result<File> {
+pub fn scratch_file(directory: &Path) -> io::Result<File> {
     match nameless(directory, 0o600) {
         Ok(file) => Ok(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
@@ -116,7 +152,7 @@ fn nameless(directory: &Path, mode: u32) -> io::Result<File> {
 }
 
 /// The directory that a file is or will be in.
-pub(super) fn directory_of(target: &Path) -> io::Result<&Path> {
+pub fn directory_of(target: &Path) -> io::Result<&Path> {
     match target.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Ok(Path::new(".")),
         Some(parent) => Ok(parent),

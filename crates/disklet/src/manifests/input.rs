@@ -10,8 +10,7 @@ use std::sync::Arc;
 use disklet_core::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
 use disklet_core::manifest::{Input, MAX_INPUT_BYTES, MAX_RUN_BYTES};
 
-use super::shown;
-use crate::args::PlanArgs;
+use super::ManifestArgs;
 
 /// Reads inputs one by one, and no more than a run may take.
 #[derive(Debug, Default)]
@@ -23,14 +22,15 @@ impl Reader {
     /// Reads every input in turn and hands it on; one at a time is in memory.
     pub(super) fn read_all(
         &mut self,
-        args: &PlanArgs,
+        args: &ManifestArgs,
+        facts: Option<&Path>,
         diags: &mut Diagnostics,
         mut take: impl FnMut(Input, &mut Diagnostics),
     ) {
         // Facts and configuration may lie in the directory of the manifests.
-        let others: Vec<_> = [&args.facts, &args.config]
+        let others: Vec<_> = [facts, args.config.as_deref()]
             .into_iter()
-            .filter_map(|path| fs::canonicalize(path.as_deref()?).ok())
+            .filter_map(|path| fs::canonicalize(path?).ok())
             .collect();
         for path in &args.files {
             if path.as_os_str() == "-" {
@@ -187,4 +187,9 @@ fn whole(name: &Arc<str>) -> Place {
         pos: Pos { line: 0, column: 0 },
         path: FieldPath::default(),
     }
+}
+
+/// A file's name as messages show it.
+fn shown(path: &Path) -> Arc<str> {
+    path.to_string_lossy().into()
 }

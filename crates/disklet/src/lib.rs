@@ -1,0 +1,8 @@
+//! What Disklet's programs share at their edges: manifests from the command
+//! line, what this machine answers, and telling people what is wrong.
+
+pub mod manifests;
+pub mod report;
+pub mod store;
+pub mod style;
+pub mod vms;

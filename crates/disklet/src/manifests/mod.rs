@@ -1,0 +1,131 @@
+//! What the user gives on the command line: manifests, a configuration, and
+//! how to tell what is wrong with them. All commands that read manifests share
+//! this.
+
+mod input;
+mod look;
+mod settings;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args as ClapArgs, ValueEnum};
+use disklet_core::config::{Config, command_line_place};
+use disklet_core::diag::{Diagnostic, Diagnostics};
+use disklet_core::facts::Facts;
+use disklet_core::manifest::Objects;
+
+use input::Reader;
+pub use look::look;
+use settings::Settings;
+
+/// Where manifests and configuration come from.
+#[derive(Debug, ClapArgs)]
+pub struct ManifestArgs {
+    /// Manifests: a YAML or JSON file, a directory of them, or - for standard
+    /// input; may be given several times
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE|DIR|-",
+        required = true
+    )]
+    pub files: Vec<PathBuf>,
+
+    /// Read directories with all directories below them
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+
+    /// Namespace of objects that name none
+    #[arg(short, long, default_value = "default")]
+    pub namespace: String,
+
+    /// Configuration of the node: pools, raw devices, emulator, domain type,
+    /// memory (see docs/formats/config.md)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Which devices pods may use: comma-separated globs below /dev, or '' for
+    /// none. Without it, the variable `VIRTLET_RAW_DEVICES` counts unless that
+    /// is empty, then the configuration [default: loop*]
+    #[arg(long, value_name = "GLOBS")]
+    pub raw_devices: Option<String>,
+
+    /// Where the kubelet keeps its pods' volumes [default: /var/lib/kubelet]
+    #[arg(long, value_name = "DIR")]
+    pub kubelet_root: Option<String>,
+
+    /// How to tell what is wrong
+    #[arg(long, value_enum, default_value_t = DiagnosticsFormat::Text, value_name = "FORMAT")]
+    pub diagnostics: DiagnosticsFormat,
+}
+
+/// A form of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DiagnosticsFormat {
+    /// For people
+    Text,
+    /// A list, for programs
+    Json,
+}
+
+/// What was given.
+#[derive(Debug)]
+pub struct Given {
+    /// The configuration, the command line's part of it included.
+    pub config: Config,
+    /// The objects of all manifests.
+    pub objects: Objects,
+    reader: Reader,
+}
+
+impl ManifestArgs {
+    /// Reads it all; nothing if the command line is wrong. `facts` may lie
+    /// among the manifests and is not one.
+    pub fn read(&self, facts: Option<&Path>, diags: &mut Diagnostics) -> Option<Given> {
+        let settings = Settings::read(self, diags)?;
+        let mut reader = Reader::default();
+        let mut config = configuration(&mut reader, self.config.as_deref(), diags);
+        if let Some(globs) = settings.raw_devices {
+            config.raw_devices = globs;
+        }
+        if let Some(root) = settings.kubelet_root {
+            config.kubelet_root = root;
+        }
+        let mut objects = Objects::default();
+        reader.read_all(self, facts, diags, |input, diags| {
+            objects.read(&input, &settings.namespace, diags);
+        });
+        Some(Given {
+            config,
+            objects,
+            reader,
+        })
+    }
+}
+
+impl Given {
+    /// Facts from a file.
+    pub fn read_facts(&mut self, path: &Path, diags: &mut Diagnostics) -> Option<Facts> {
+        Some(Facts::read(&self.reader.read_file(path, diags)?, diags))
+    }
+
+    /// Manifests without a VM are a mistake.
+    pub fn demand_a_vm(&self, diags: &mut Diagnostics) {
+        if self.objects.vm_pods.is_empty() && diags.errors() == 0 {
+            diags.push(
+                Diagnostic::error(&command_line_place("--filename"), "there is no VM in the input")
+                    .allowed("a Pod with the annotation kubernetes.io/target-runtime: virtlet.cloud, or with runtimeClassName: disklet"),
+            );
+        }
+    }
+}
+
+/// The configuration of a file, or what holds without one.
+pub fn configuration_file(path: Option<&Path>, diags: &mut Diagnostics) -> Config {
+    configuration(&mut Reader::default(), path, diags)
+}
+
+fn configuration(reader: &mut Reader, path: Option<&Path>, diags: &mut Diagnostics) -> Config {
+    path.and_then(|path| reader.read_file(path, diags))
+        .map_or_else(Config::default, |input| Config::read(&input, diags))
+}

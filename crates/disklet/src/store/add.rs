@@ -1,0 +1,150 @@
+//! Images come into the store: hashed, converted and checked in one pass.
+
+use std::fs::{self, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+
+use disklet_block::convert::{Before, Watch};
+use disklet_block::device::{Caching, FileDevice};
+use disklet_block::new_file::{Existing, NewFile, scratch_file};
+use disklet_block::stream::{Contents, Limits, Options, Room, Unwrap, to_raw};
+use disklet_core::facts::ImageFact;
+use disklet_core::names::Sha256;
+use disklet_core::units::ByteSize;
+use sha2::Digest;
+
+use super::{Store, StoreError};
+
+/// An image on its way into the store.
+#[derive(Debug)]
+pub struct Incoming<'i, R> {
+    /// What it shall be called.
+    pub name: &'i str,
+    /// Its file, wrapped or not. Its first bytes are trusted to say what it
+    /// is: no guest has written to it yet.
+    pub stream: R,
+    /// The digest its file must have, if the user said one.
+    pub digest: Option<Sha256>,
+    /// The size of the largest disk.
+    pub most: ByteSize,
+}
+
+/// What became of an incoming image.
+#[derive(Debug, Clone, Copy)]
+pub struct Added {
+    /// What is now known of it.
+    pub fact: ImageFact,
+    /// Whether the store had its disk before.
+    pub known: bool,
+}
+
+impl Store {
+    /// Takes an image in. However this ends, the store holds it as a whole and
+    /// under its name, or not at all.
+    pub fn add(
+        &self,
+        mut incoming: Incoming<'_, impl Read + Send>,
+        watch: &dyn Watch,
+    ) -> Result<Added, StoreError> {
+        for directory in ["sha256", "names"] {
+            let path = self.root.join(directory);
+            fs::create_dir_all(&path).map_err(|error| StoreError::on(&path, "made", error))?;
+        }
+        let directory = self.root.join("sha256");
+        let made = |error| StoreError::on(&directory, "written to", error);
+        let disk = scratch_file(&directory).map_err(made)?;
+        let target = device(disk.try_clone().map_err(made)?)?;
+        let scratch = device(scratch_file(&directory).map_err(made)?)?;
+        let mut hashed = Hashed::new(&mut incoming.stream);
+        let options = Options {
+            contents: Contents::ByMagic,
+            unwrap: Unwrap::ByMagic,
+            limits: Limits {
+                disk: incoming.most.as_bytes(),
+                file: None,
+                parked: u64::MAX,
+            },
+            before: Before::Zeroes,
+            room: Room::Grows(&target),
+        };
+        let report = to_raw(&mut hashed, &options, &target, &scratch, watch)
+            .map_err(|error| refused(incoming.name, error))?;
+        let digest = hashed
+            .finish()
+            .map_err(|error| refused(incoming.name, error))?;
+        if let Some(wanted) = incoming.digest.filter(|wanted| *wanted != digest) {
+            return Err(StoreError::new(format!(
+                "image {}: its file has the digest sha256:{digest}, not sha256:{wanted} as demanded",
+                incoming.name
+            )));
+        }
+        let fact = ImageFact {
+            digest,
+            size: ByteSize::from_bytes(report.size),
+        };
+        let known = self.keep(&disk, &digest)?;
+        self.give_name(incoming.name, fact)?;
+        Ok(Added { fact, known })
+    }
+
+    /// Gives a disk the name of its digest; whether there was one already.
+    fn keep(&self, disk: &fs::File, digest: &Sha256) -> Result<bool, StoreError> {
+        let path = self.disk(digest);
+        let failed = |error| StoreError::on(&path, "written", error);
+        disk.set_permissions(Permissions::from_mode(0o444))
+            .map_err(failed)?;
+        disk.sync_all().map_err(failed)?;
+        let named = disk
+            .try_clone()
+            .and_then(|disk| NewFile::of(disk, &path, Existing::Refuse).name());
+        match named {
+            Ok(()) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(true),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+fn device(file: fs::File) -> Result<FileDevice, StoreError> {
+    FileDevice::new(file, "the image store", Caching::Direct).map_err(|error| StoreError {
+        what: "the image store cannot be written to".to_owned(),
+        source: Some(Box::new(error)),
+    })
+}
+
+fn refused(name: &str, error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError {
+        what: format!("image {name} cannot be taken in"),
+        source: Some(Box::new(error)),
+    }
+}
+
+/// Hashes what is read.
+struct Hashed<'s, R> {
+    stream: &'s mut R,
+    hash: sha2::Sha256,
+}
+
+impl<'s, R: Read> Hashed<'s, R> {
+    fn new(stream: &'s mut R) -> Self {
+        Self {
+            stream,
+            hash: sha2::Sha256::new(),
+        }
+    }
+
+    /// The digest of the whole, what nobody has read included.
+    fn finish(mut self) -> io::Result<Sha256> {
+        io::copy(&mut self, &mut io::sink())?;
+        let hash: [u8; 32] = self.hash.finalize().into();
+        Ok(Sha256::from_bytes(hash))
+    }
+}
+
+impl<R: Read> Read for Hashed<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.stream.read(buffer)?;
+        self.hash.update(&buffer[..length]);
+        Ok(length)
+    }
+}

@@ -1,0 +1,179 @@
+//! The images that VMs start from.
+//!
+//! ```text
+//!   images/sha256/<digest>          a raw disk, read-only; the digest is that
+//!                                   of the file it was made from
+//!   images/names/<hash>.json        which digest a name stands for
+//! ```
+//!
+//! See docs/formats/image-store.md.
+
+mod add;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use disklet_block::new_file::replace_file;
+use disklet_core::facts::{Facts, ImageFact, Questions};
+use disklet_core::names::Sha256;
+use disklet_core::units::ByteSize;
+use serde::{Deserialize, Serialize};
+use sha2::Digest;
+
+pub use add::{Added, Incoming};
+
+/// A store below a directory.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Named {
+    version: u32,
+    /// The image's name, without the prefix of VM images and without digest.
+    pub name: String,
+    /// The digest, as hexadecimal digits.
+    pub sha256: String,
+    /// The size of the disk.
+    pub size: u64,
+}
+
+const VERSION: u32 = 1;
+
+/// Why the store could not do something: what, and on which file.
+#[derive(Debug)]
+pub struct StoreError {
+    what: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl StoreError {
+    fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            source: None,
+        }
+    }
+
+    fn on(path: &Path, doing: &str, source: io::Error) -> Self {
+        Self {
+            what: format!("{}: cannot be {doing}", path.display()),
+            source: Some(Box::new(source)),
+        }
+    }
+}
+
+impl std::fmt::Display for StoreError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+impl Store {
+    /// The store of a data directory; it need not exist yet.
+    #[must_use]
+    pub fn of(data_dir: &str) -> Self {
+        Self {
+            root: Path::new(data_dir).join("images"),
+        }
+    }
+
+    /// Where an image's disk is, or would be.
+    #[must_use]
+    pub fn disk(&self, digest: &Sha256) -> PathBuf {
+        self.root.join("sha256").join(digest.to_string())
+    }
+
+    /// Puts what the store knows of the images into the facts.
+    pub fn answer(&self, questions: &Questions, facts: &mut Facts) -> Result<(), StoreError> {
+        for name in &questions.images {
+            if let Some(fact) = self.find(name)? {
+                facts.images.insert(name.clone(), fact);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a name stands for, if its disk is there.
+    pub fn find(&self, name: &str) -> Result<Option<ImageFact>, StoreError> {
+        let path = self.name_file(name);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(StoreError::on(&path, "read", error)),
+        };
+        let (_, fact) = read_named(&path, &text)?;
+        Ok(self.disk(&fact.digest).exists().then_some(fact))
+    }
+
+    /// All names, in order.
+    pub fn list(&self) -> Result<Vec<Named>, StoreError> {
+        let directory = self.root.join("names");
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(StoreError::on(&directory, "read", error)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry
+                .map_err(|error| StoreError::on(&directory, "read", error))?
+                .path();
+            if path.extension().is_some_and(|ending| ending == "json") {
+                let text = fs::read(&path).map_err(|error| StoreError::on(&path, "read", error))?;
+                found.push(read_named(&path, &text)?.0);
+            }
+        }
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(found)
+    }
+
+    /// Says durably what a name stands for.
+    fn give_name(&self, name: &str, fact: ImageFact) -> Result<(), StoreError> {
+        let path = self.name_file(name);
+        let named = Named {
+            version: VERSION,
+            name: name.to_owned(),
+            sha256: fact.digest.to_string(),
+            size: fact.size.as_bytes(),
+        };
+        let text = serde_json::to_vec_pretty(&named).unwrap_or_default();
+        replace_file(&path, &text, 0o644).map_err(|error| StoreError::on(&path, "written", error))
+    }
+
+    /// Names hold any characters and are of any length; their hashes do not.
+    fn name_file(&self, name: &str) -> PathBuf {
+        let hash = sha2::Sha256::digest(name.as_bytes());
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.root.join("names").join(format!("{hex}.json"))
+    }
+}
+
+fn read_named(path: &Path, text: &[u8]) -> Result<(Named, ImageFact), StoreError> {
+    let damaged = |why: String| StoreError::new(format!("{}: {why}", path.display()));
+    let named: Named = serde_json::from_slice(text)
+        .map_err(|error| damaged(format!("is not a record of the image store: {error}")))?;
+    if named.version != VERSION {
+        return Err(damaged(format!(
+            "has version {}; this program knows version {VERSION}",
+            named.version
+        )));
+    }
+    let digest = Sha256::parse_hex(&named.sha256)
+        .ok_or_else(|| damaged("does not hold a SHA-256 digest".to_owned()))?;
+    let fact = ImageFact {
+        digest,
+        size: ByteSize::from_bytes(named.size),
+    };
+    Ok((named, fact))
+}

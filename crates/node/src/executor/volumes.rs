@@ -1,0 +1,162 @@
+//! Files of our own: overlays, new volumes, cloud-init images.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use disklet_block::convert::{Packing, Unwatched, to_qcow2};
+use disklet_block::device::{Caching, FileDevice};
+use disklet_block::gate::NoImplicitFiles;
+use disklet_block::image::{Format, Image};
+use disklet_block::iso9660::{IsoFile, IsoImage};
+use disklet_block::new_file::{Existing, NewFile, directory_of, scratch_file};
+use disklet_block::qcow2::{Backing, NewImage, Writer};
+use disklet_core::cloudinit::CloudInit;
+use disklet_core::plan::Size;
+use disklet_core::text::Reveal;
+use disklet_core::units::ByteSize;
+
+use crate::failure::{Failure, Result, on};
+
+/// An overlay over a raw image of the store.
+pub(super) fn overlay(file: &Path, backing: &str, size: Size) -> Result<()> {
+    let Some(size) = size.known() else {
+        return Err(Failure::new(format!("{backing}: its size is not known")));
+    };
+    let spec = NewImage {
+        backing: Some(Backing {
+            file: backing.to_owned(),
+            format: Format::Raw,
+        }),
+        ..NewImage::of_size(size.as_bytes().next_multiple_of(512))
+    };
+    new_image(file, |device| {
+        Writer::new(device, &spec)?.finish().map(drop)
+    })
+}
+
+/// Where the only partition begins: aligned for any disk.
+const PARTITION: u64 = 1 << 20;
+
+/// A volume with one partition and ext4 on it. The filesystem is made in a
+/// sparse file without a name, of which the volume takes what is not zero.
+pub(super) fn formatted(file: &Path, size: ByteSize) -> Result<()> {
+    if file.exists() {
+        return Ok(());
+    }
+    let directory = directory_of(file).map_err(|error| on(file, "made", error))?;
+    let raw = scratch_file(directory).map_err(|error| on(file, "made", error))?;
+    let size = size.as_bytes().next_multiple_of(512);
+    raw.set_len(size)
+        .and_then(|()| raw.write_all_at(&partition_table(size), 0))
+        .map_err(|error| on(file, "partitioned", error))?;
+    make_filesystem(&raw, size).map_err(|failure| failure.of(&file.display().to_string()))?;
+    let failed = |error| Failure::new(format!("{}: cannot be made", file.display())).because(error);
+    let source = FileDevice::new(raw, "the new filesystem", Caching::Buffered).map_err(failed)?;
+    let source = Image::open(source, Format::Raw, &NoImplicitFiles).map_err(failed)?;
+    let spec = NewImage::of_size(size);
+    new_image(file, |device| {
+        to_qcow2(&source, device, &spec, Packing::Plain, 1, &Unwatched).map(drop)
+    })
+}
+
+/// A master boot record with one partition of type Linux over the whole disk.
+fn partition_table(size: u64) -> [u8; 512] {
+    let mut sector = [0; 512];
+    let begin = u32::try_from(PARTITION / 512).unwrap_or(u32::MAX);
+    // What is beyond 2 TiB cannot be said in 32 bits; as much as can be, is.
+    let length = u32::try_from(size.saturating_sub(PARTITION) / 512).unwrap_or(u32::MAX);
+    let entry = &mut sector[446..462];
+    // Cylinders, heads and sectors mean nothing any more; this says so.
+    entry[1..4].copy_from_slice(&[0xfe, 0xff, 0xff]);
+    entry[4] = 0x83;
+    entry[5..8].copy_from_slice(&[0xfe, 0xff, 0xff]);
+    entry[8..12].copy_from_slice(&begin.to_le_bytes());
+    entry[12..16].copy_from_slice(&length.to_le_bytes());
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}
+
+fn make_filesystem(raw: &File, size: u64) -> Result<()> {
+    let blocks = size.saturating_sub(PARTITION) / 1024;
+    let output = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-E"])
+        .arg(format!(
+            "offset={PARTITION},lazy_itable_init=1,lazy_journal_init=1"
+        ))
+        .arg(format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            raw.as_raw_fd()
+        ))
+        .arg(format!("{blocks}k"))
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| {
+            Failure::new("mke2fs cannot be started")
+                .because(error)
+                .help("install e2fsprogs")
+        })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::new(format!(
+        "mke2fs has failed ({}): {}",
+        output.status,
+        said.trim()
+    )))
+}
+
+/// A cloud-init image, readable for its owner only: it may hold secrets.
+pub(super) fn cloud_init(file: &Path, content: &CloudInit) -> Result<()> {
+    let files = content.files(Reveal::Show).into_iter();
+    let image = IsoImage {
+        label: content.label().to_owned(),
+        files: files
+            .map(|(path, text)| IsoFile {
+                path: path.to_owned(),
+                bytes: text.into_bytes(),
+                mode: 0o644,
+            })
+            .collect(),
+    };
+    let bytes = image
+        .to_bytes()
+        .map_err(|error| Failure::new("the cloud-init image cannot be made").because(error))?;
+    make_directory_of(file)?;
+    let written = NewFile::with_mode(file, Existing::Replace, 0o600).and_then(|new| {
+        let mut out = new.file()?;
+        out.write_all(&bytes)?;
+        out.sync_data()?;
+        new.name()
+    });
+    written.map_err(|error| on(file, "written", error))
+}
+
+/// Makes an image that appears only when it is complete; one that is there is.
+fn new_image(
+    path: &Path,
+    fill: impl FnOnce(&FileDevice) -> disklet_block::error::Result<()>,
+) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    make_directory_of(path)?;
+    let failed = |error: io::Error| on(path, "made", error);
+    let new = NewFile::with_mode(path, Existing::Refuse, 0o600).map_err(failed)?;
+    let name = path.display().to_string();
+    let made = FileDevice::new(new.file().map_err(failed)?, name.clone(), Caching::Buffered)
+        .and_then(|device| fill(&device));
+    made.map_err(|error| Failure::new(format!("{name}: cannot be made")).because(error))?;
+    new.name().map_err(failed)
+}
+
+fn make_directory_of(path: &Path) -> Result<()> {
+    let directory = directory_of(path).map_err(|error| on(path, "made", error))?;
+    std::fs::create_dir_all(directory).map_err(|error| on(directory, "made", error))
+}

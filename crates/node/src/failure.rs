@@ -1,0 +1,85 @@
+//! Why something was not done.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Write};
+
+/// One reason: what could not be done, on what, because of what, and what the
+/// user can do.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    what: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+    help: Option<&'static str>,
+    told: bool,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            source: None,
+            help: None,
+            told: false,
+        }
+    }
+
+    /// The reasons are on standard error already.
+    pub(crate) fn already_told() -> Self {
+        Self {
+            told: true,
+            ..Self::new("")
+        }
+    }
+
+    pub(crate) fn because(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self {
+            source: Some(Box::new(source)),
+            ..self
+        }
+    }
+
+    pub(crate) fn help(self, help: &'static str) -> Self {
+        Self {
+            help: Some(help),
+            ..self
+        }
+    }
+
+    /// Says whose disk or VM it is about.
+    pub(crate) fn of(self, whose: &str) -> Self {
+        Self {
+            what: format!("{whose}: {}", self.what),
+            ..self
+        }
+    }
+
+    /// Writes it to standard error, unless somebody has.
+    pub(crate) fn tell(&self) {
+        if !self.told {
+            let _ = writeln!(io::stderr(), "error: {self}");
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        let mut cause = self.source.as_deref().map(|source| source as &dyn Error);
+        while let Some(next) = cause {
+            write!(f, ": {next}")?;
+            cause = next.source();
+        }
+        match self.help {
+            Some(help) => write!(f, "\n  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// On a path.
+pub(crate) fn on(path: impl AsRef<std::path::Path>, doing: &str, error: io::Error) -> Failure {
+    Failure::new(format!("{}: cannot be {doing}", path.as_ref().display())).because(error)
+}

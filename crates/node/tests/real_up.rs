@@ -1,0 +1,137 @@
+//! VMs from manifests, on a real libvirtd, with a guest that really runs.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use disklet_block::device::{Caching, FileDevice, ReadAt};
+use disklet_block::gate::BelowDirectories;
+use disklet_block::image::{Format, Image};
+use support::{Machine, guest};
+
+/// A VM of its own for each test: they share the daemon.
+fn pod(machine: &Machine, name: &str) -> String {
+    let path = machine.write("pod.yaml", POD.replace("NAME", name));
+    path.to_str().unwrap().to_owned()
+}
+
+const POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata:
+  name: NAME
+  annotations:
+    kubernetes.io/target-runtime: virtlet.cloud
+spec:
+  containers:
+  - name: vm
+    image: virtlet.cloud/tiny
+    resources: {limits: {memory: 64Mi}}
+  volumes:
+  - name: data
+    flexVolume:
+      driver: virtlet/flexvolume_driver
+      options: {type: qcow2, capacity: 64MB}
+";
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_vm_comes_runs_and_goes() {
+    let machine = Machine::new("first");
+    machine.add_image("tiny", &guest::disk());
+    let pod = pod(&machine, "first");
+    let up = ["up", "-f", &pod];
+
+    assert_eq!(machine.done(&up), "default/first started\n");
+    wait_for_end(&machine);
+    let overlay = volume(&machine, "virtlet_root_");
+    let mut seen = vec![0; guest::GREETING.len()];
+    open(&machine, &overlay)
+        .read_at(&mut seen, guest::COPY)
+        .unwrap();
+    assert_eq!(
+        seen,
+        guest::GREETING,
+        "the guest writes what the host wrote"
+    );
+
+    // Started again, it goes on with its disks.
+    assert_eq!(machine.done(&up), "default/first started\n");
+    assert_eq!(machine.done(&["down", "first"]), "default/first removed\n");
+    assert_eq!(machine.leftovers(), [""; 0]);
+    let gone = machine.refused(&["down", "first"]);
+    assert!(gone.contains("no VM default/first"), "{gone}");
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_new_volume_has_one_partition_with_a_sound_filesystem() {
+    let machine = Machine::new("volume");
+    machine.add_image("tiny", &guest::disk());
+    machine.done(&["up", "-f", &pod(&machine, "volume")]);
+    wait_for_end(&machine);
+    let volume = open(&machine, &volume(&machine, "-data"));
+    let mut disk = vec![0; 64_000_000];
+    volume.read_at(&mut disk, 0).unwrap();
+    assert_eq!(disk[510..512], [0x55, 0xaa]);
+    let partition = machine.write("partition", &disk[1 << 20..]);
+    let check = std::process::Command::new("/sbin/e2fsck")
+        .args(["-f", "-n"])
+        .arg(partition)
+        .output()
+        .unwrap();
+    assert!(check.status.success(), "{check:?}");
+    machine.done(&["down", "volume"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn what_cannot_be_had_leaves_nothing_behind() {
+    let machine = Machine::new("refused");
+    let pod = pod(&machine, "refused");
+    let up = ["up", "-f", &pod];
+    let missing = machine.refused(&up);
+    assert!(missing.contains("tiny is not in the store"), "{missing}");
+    assert_eq!(machine.leftovers(), [""; 0]);
+
+    machine.add_image("tiny", &guest::disk());
+    let nowhere = machine.refused(
+        &[
+            &up[..],
+            &["--connect", "qemu+unix:///system?socket=/nonexistent"],
+        ]
+        .concat(),
+    );
+    assert!(nowhere.contains("does not answer"), "{nowhere}");
+    assert_eq!(machine.leftovers(), [""; 0]);
+}
+
+/// Until the guest has switched itself off.
+fn wait_for_end(machine: &Machine) {
+    let begun = Instant::now();
+    while !machine.done(&["ps"]).contains("stopped") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "still running");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The one volume whose name has this in it.
+fn volume(machine: &Machine, part: &str) -> std::path::PathBuf {
+    std::fs::read_dir(machine.path("data/volumes"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_str().unwrap().contains(part))
+        .unwrap()
+}
+
+fn open(machine: &Machine, path: &std::path::Path) -> Image {
+    let file = FileDevice::open(path, Caching::Buffered).unwrap();
+    let gate = BelowDirectories::new([machine.path("data")], Caching::Buffered);
+    Image::open(file, Format::Qcow2, &gate).unwrap()
+}
