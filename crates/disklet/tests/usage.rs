@@ -233,3 +233,22 @@ fn the_command_line_wins_over_environment_and_configuration() {
     // What the environment says is usage as well.
     assert_eq!(code(&[], Some("/etc/*"), "sdc"), Some(2));
 }
+
+#[test]
+fn what_the_xml_cannot_say_is_told_beside_it() {
+    let outcome = plan(&["-f", "-", "-o", "xml", "--offline"], POD.as_bytes());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(
+        outcome.stdout.contains("known-after-pull"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(outcome.stderr.contains("notice: "), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("known after pull"),
+        "{}",
+        outcome.stderr
+    );
+    let json = plan(&["-f", "-", "-o", "json", "--offline"], POD.as_bytes());
+    assert_eq!(json.stderr, "", "the others say it themselves");
+}

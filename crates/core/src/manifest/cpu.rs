@@ -96,6 +96,11 @@ fn read_cpu(view: &View<'_>, diags: &mut Diagnostics) -> Option<CpuSetting> {
         };
         let policy = word(&mut feature, "Policy", &POLICIES, diags);
         match plain(&mut feature, "Name", diags) {
+            Some(name) if name.contains(' ') => diags.push(
+                Diagnostic::error(&item.place, "no feature has such a name")
+                    .found(format!("{name:?}"))
+                    .allowed("letters, digits, '-', '_' and '.'"),
+            ),
             Some(name) => cpu.features.push(CpuFeature {
                 name,
                 policy: policy.unwrap_or_else(|| "require".to_owned()),

@@ -63,7 +63,20 @@ fn print(args: &PlanArgs, plans: &[Plan]) -> io::Result<()> {
         Output::Tree => people::tree(&mut out, style, plans)?,
         Output::Json => programs::json(&mut out, plans, reveal)?,
         Output::Yaml => programs::yaml(&mut out, plans, reveal)?,
-        Output::Xml => programs::xml(&mut out, plans)?,
+        Output::Xml => {
+            tell_unknowns(plans);
+            programs::xml(&mut out, plans)?;
+        }
     }
     out.flush()
+}
+
+/// The XML has no place for what is not known: it would pass for the truth.
+fn tell_unknowns(plans: &[Plan]) {
+    let mut err = io::stderr().lock();
+    for plan in plans {
+        for unknown in &plan.known_later {
+            let _ = writeln!(err, "notice: {}/{}: {unknown}", plan.namespace, plan.name);
+        }
+    }
 }
