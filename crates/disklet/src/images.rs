@@ -1,6 +1,5 @@
 //! `disklet images`: the store of images that VMs start from.
 
-use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Subcommand};
 use disklet::manifests::configuration_file;
-use disklet::report::{finish, report};
-use disklet::store::{Incoming, Store, StoreError};
+use disklet::report::{finish, report, with_causes};
+use disklet::store::{Incoming, Store};
 use disklet_block::convert::Unwatched;
 use disklet_core::diag::Diagnostics;
 use disklet_core::names::ImageName;
@@ -114,15 +113,4 @@ fn list(store: &Store) -> Result<String, String> {
         let _ = writeln!(text, "{}  sha256:{}  {size}", image.name, image.sha256);
     }
     Ok(text)
-}
-
-fn with_causes(error: &StoreError) -> String {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        message.push_str(": ");
-        message.push_str(&next.to_string());
-        cause = next.source();
-    }
-    message
 }

@@ -1,5 +1,6 @@
 //! Telling what is wrong, on standard error.
 
+use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -36,6 +37,19 @@ pub fn finish(written: io::Result<()>, what: &str) -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// An error with all its causes, in one line.
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        message.push_str(": ");
+        message.push_str(&next.to_string());
+        cause = next.source();
+    }
+    message
 }
 
 fn write_json(out: &mut impl Write, diagnostics: &[Diagnostic]) -> io::Result<()> {

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
 
+use disklet::report::with_causes;
+
 /// One reason: what could not be done, on what, because of what, and what the
 /// user can do.
 #[derive(Debug)]
@@ -67,10 +69,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
-        let mut cause = self.source.as_deref().map(|source| source as &dyn Error);
-        while let Some(next) = cause {
-            write!(f, ": {next}")?;
-            cause = next.source();
+        if let Some(source) = &self.source {
+            write!(f, ": {}", with_causes(&**source))?;
         }
         match self.help {
             Some(help) => write!(f, "\n  help: {help}"),

@@ -10,30 +10,10 @@ mod support;
 
 use support::{Machine, guest};
 
-const POD: &str = "
-apiVersion: v1
-kind: Pod
-metadata:
-  name: NAME
-  annotations:
-    kubernetes.io/target-runtime: virtlet.cloud
-spec:
-  containers:
-  - name: vm
-    image: virtlet.cloud/tiny
-    resources: {limits: {memory: 64Mi}}
-  volumes:
-  - name: data
-    flexVolume:
-      driver: virtlet/flexvolume_driver
-      options: {type: qcow2, capacity: 8MB}
-";
-
 fn machine(name: &str) -> (Machine, String) {
     let machine = Machine::new(name);
     machine.add_image("tiny", &guest::disk());
-    let pod = machine.write("pod.yaml", POD.replace("NAME", name));
-    let pod = pod.to_str().unwrap().to_owned();
+    let pod = machine.pod(name, "8MB");
     (machine, pod)
 }
 

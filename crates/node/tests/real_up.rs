@@ -15,37 +15,12 @@ use disklet_block::gate::BelowDirectories;
 use disklet_block::image::{Format, Image};
 use support::{Machine, guest};
 
-/// A VM of its own for each test: they share the daemon.
-fn pod(machine: &Machine, name: &str) -> String {
-    let path = machine.write("pod.yaml", POD.replace("NAME", name));
-    path.to_str().unwrap().to_owned()
-}
-
-const POD: &str = "
-apiVersion: v1
-kind: Pod
-metadata:
-  name: NAME
-  annotations:
-    kubernetes.io/target-runtime: virtlet.cloud
-spec:
-  containers:
-  - name: vm
-    image: virtlet.cloud/tiny
-    resources: {limits: {memory: 64Mi}}
-  volumes:
-  - name: data
-    flexVolume:
-      driver: virtlet/flexvolume_driver
-      options: {type: qcow2, capacity: 64MB}
-";
-
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn a_vm_comes_runs_and_goes() {
     let machine = Machine::new("first");
     machine.add_image("tiny", &guest::disk());
-    let pod = pod(&machine, "first");
+    let pod = machine.pod("first", "64MB");
     let up = ["up", "-f", &pod];
 
     assert_eq!(machine.done(&up), "default/first started\n");
@@ -74,7 +49,7 @@ fn a_vm_comes_runs_and_goes() {
 fn a_new_volume_has_one_partition_with_a_sound_filesystem() {
     let machine = Machine::new("volume");
     machine.add_image("tiny", &guest::disk());
-    machine.done(&["up", "-f", &pod(&machine, "volume")]);
+    machine.done(&["up", "-f", &machine.pod("volume", "64MB")]);
     wait_for_end(&machine);
     let volume = open(&machine, &volume(&machine, "-data"));
     let mut disk = vec![0; 64_000_000];
@@ -94,7 +69,7 @@ fn a_new_volume_has_one_partition_with_a_sound_filesystem() {
 #[ignore = "needs a private libvirtd: script/test"]
 fn what_cannot_be_had_leaves_nothing_behind() {
     let machine = Machine::new("refused");
-    let pod = pod(&machine, "refused");
+    let pod = machine.pod("refused", "64MB");
     let up = ["up", "-f", &pod];
     let missing = machine.refused(&up);
     assert!(missing.contains("tiny is not in the store"), "{missing}");

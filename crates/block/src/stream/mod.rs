@@ -37,7 +37,7 @@ use std::io::Read;
 
 use crate::convert::{Before, Watch};
 use crate::device::{ReadAt, Resize, Size, Target, WriteAt};
-use crate::error::{Error, ErrorKind, Result, limit};
+use crate::error::{Error, ErrorKind, Result, invalid, limit};
 use crate::image::Format;
 use crate::qcow2::MAGIC;
 
@@ -154,6 +154,10 @@ pub fn to_raw(
     Inflow::run(stream, options.unwrap, |inflow| {
         let mut window = Window::default();
         window.fill(inflow)?;
+        // More often than an empty disk it is a program that has failed.
+        if window.bytes().is_empty() {
+            return Err(invalid("the stream is empty"));
+        }
         match options.contents.format(window.bytes()) {
             Format::Raw => copy_raw(inflow, window, options.limits.disk, &mut carrier),
             Format::Qcow2 => place_qcow2(inflow, window, &options.limits, &mut carrier, watch),

@@ -15,10 +15,10 @@ mod resize;
 mod size;
 mod stream;
 
-use std::error::Error as StdError;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use disklet::report::with_causes;
 use disklet_block::error::{Error, ErrorKind};
 
 pub(crate) use args::ImageArgs;
@@ -55,17 +55,9 @@ impl Failure {
     }
 }
 
-/// An error with all its causes, in one line.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            message.push_str(": ");
-            message.push_str(&next.to_string());
-            cause = next.source();
-        }
-        let failure = Self::new(message);
+        let failure = Self::new(with_causes(&error));
         match error.kind() {
             ErrorKind::Forbidden => {
                 failure.with_help("if you trust that file, allow its directory with --allow-below")

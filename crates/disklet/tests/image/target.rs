@@ -100,6 +100,22 @@ fn a_source_that_becomes_shorter_fails_the_copy() {
     assert!(!scratch.names().contains(&"out".to_owned()));
 }
 
+/// As when the program before the pipe has failed.
+#[test]
+fn an_empty_stream_replaces_nothing() {
+    let scratch = Scratch::new("target-empty");
+    fs::write(scratch.path("empty"), "").unwrap();
+    fs::write(scratch.path("out"), "old").unwrap();
+    let output = scratch.piped("empty", "convert -f raw -O raw - out");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("standard input: the stream is empty"),
+        "{told}"
+    );
+    assert_eq!(scratch.read("out"), b"old");
+}
+
 #[test]
 fn a_kill_leaves_the_old_file() {
     let scratch = Scratch::new("target-killed");

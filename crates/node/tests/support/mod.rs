@@ -8,6 +8,25 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+const POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata:
+  name: NAME
+  annotations:
+    kubernetes.io/target-runtime: virtlet.cloud
+spec:
+  containers:
+  - name: vm
+    image: virtlet.cloud/tiny
+    resources: {limits: {memory: 64Mi}}
+  volumes:
+  - name: data
+    flexVolume:
+      driver: virtlet/flexvolume_driver
+      options: {type: qcow2, capacity: CAPACITY}
+";
+
 /// A data directory that goes with the test.
 pub(crate) struct Machine {
     folder: PathBuf,
@@ -84,6 +103,14 @@ impl Machine {
         let output = self.node(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
         String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// A manifest of a VM with one new volume. The tests share the daemon, so
+    /// each gives its VM a name of its own.
+    pub(crate) fn pod(&self, name: &str, capacity: &str) -> String {
+        let text = POD.replace("NAME", name).replace("CAPACITY", capacity);
+        let path = self.write("pod.yaml", text);
+        path.to_str().unwrap().to_owned()
     }
 
     /// Takes a disk into the image store.
