@@ -3,9 +3,11 @@
 #
 #   script/lib/libvirtd.sh COMMAND…
 #
-# COMMAND finds the daemon's address in DISKLET_TEST_LIBVIRT_URI. Its exit code
-# is passed on. Scripts may source this file instead and call `libvirtd_start`
-# and `libvirtd_stop`; several daemons can run at once.
+# COMMAND finds the daemon's address in DISKLET_TEST_LIBVIRT_URI, and in
+# DISKLET_TEST_RUN_DIR a directory whose mounts the daemon sees, too. It runs in
+# a mount namespace of its own, so that no mount of a test outlives it. Its exit
+# code is passed on. Scripts may source this file instead and call
+# `libvirtd_start` and `libvirtd_stop`; several daemons can run at once.
 #
 # The daemon is Debian's own libvirtd with its compiled-in paths, yet it shares
 # nothing with one that the system runs: it lives in mount, pid, network and ipc
@@ -22,7 +24,7 @@
 set -euo pipefail
 
 # libvirtd_start: sets LIBVIRTD_PID and LIBVIRTD_DIR, exports
-# DISKLET_TEST_LIBVIRT_URI, and returns when the daemon answers. Not to be
+# DISKLET_TEST_LIBVIRT_URI and DISKLET_TEST_RUN_DIR, and returns when the daemon answers. Not to be
 # called in a subshell: the daemon ends with the process that called this.
 libvirtd_start() {
     local self=${BASH_SOURCE[0]} i
@@ -32,10 +34,13 @@ libvirtd_start() {
     fi
     # A short path: a socket's may not exceed 107 bytes.
     LIBVIRTD_DIR=$(mktemp -d /tmp/disklet-libvirtd.XXXXXX)
-    mkdir "$LIBVIRTD_DIR/run"
+    mkdir "$LIBVIRTD_DIR/run" "$LIBVIRTD_DIR/shared"
+    mount -t tmpfs -o mode=0755 tmpfs "$LIBVIRTD_DIR/shared"
+    mount --make-shared "$LIBVIRTD_DIR/shared"
+    export DISKLET_TEST_RUN_DIR=$LIBVIRTD_DIR/shared
     # A session of its own, so that Ctrl-C on a terminal leaves the end to us.
     setpriv --pdeathsig KILL \
-        setsid unshare --mount --pid --net --ipc --kill-child --mount-proc --propagation private \
+        setsid unshare --mount --pid --net --ipc --kill-child --mount-proc --propagation slave \
         bash "$self" --inside "$LIBVIRTD_DIR/run" >"$LIBVIRTD_DIR/log" 2>&1 </dev/null &
     LIBVIRTD_PID=$!
     export DISKLET_TEST_LIBVIRT_URI="qemu+unix:///system?socket=$LIBVIRTD_DIR/run/libvirt-sock"
@@ -64,9 +69,12 @@ libvirtd_stop() {
         kill -KILL "${first:-$LIBVIRTD_PID}" 2>/dev/null || true
         wait "$LIBVIRTD_PID" 2>/dev/null || true
     fi
-    [[ -z ${LIBVIRTD_DIR:-} ]] || rm -rf "$LIBVIRTD_DIR"
+    if [[ -n ${LIBVIRTD_DIR:-} ]]; then
+        umount -l "$LIBVIRTD_DIR/shared" 2>/dev/null || true
+        rm -rf --one-file-system "$LIBVIRTD_DIR"
+    fi
     LIBVIRTD_PID='' LIBVIRTD_DIR=''
-    unset DISKLET_TEST_LIBVIRT_URI
+    unset DISKLET_TEST_LIBVIRT_URI DISKLET_TEST_RUN_DIR
 }
 
 # The first process inside the namespaces; $1 is the directory for the sockets.
@@ -101,6 +109,9 @@ case ${1:---help} in
     --inside) libvirtd_inside "$2" ;;
     -h | --help) awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0" ;;
     *)
+        if [[ -z ${LIBVIRTD_OWN_MOUNTS:-} ]]; then
+            LIBVIRTD_OWN_MOUNTS=yes exec unshare --mount --propagation private bash "$0" "$@"
+        fi
         trap libvirtd_stop EXIT
         trap 'exit 130' INT
         trap 'exit 143' TERM HUP

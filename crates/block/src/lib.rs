@@ -13,6 +13,7 @@ pub mod iso9660;
 pub mod new_file;
 pub mod ops;
 pub mod qcow2;
+pub mod root;
 pub mod stream;
 pub mod sys;
 pub mod zero;

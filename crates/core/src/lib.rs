@@ -19,6 +19,7 @@ pub mod manifest;
 pub mod names;
 pub mod plan;
 pub mod resolve;
+pub mod root;
 pub mod text;
 pub mod units;
 pub mod yaml;

@@ -2,6 +2,7 @@
 //! help and hands them over; `disklet-node` carries them out.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
@@ -19,6 +20,19 @@ pub enum VmCommand {
     Down(DownArgs),
     /// List the VMs of this machine
     Ps(PsArgs),
+    /// Show a VM: its disks, the chain of files below each, what they take
+    Describe(DescribeArgs),
+    /// Connect this terminal with a VM's serial console
+    ///
+    /// Ctrl-] detaches; the VM runs on.
+    Console(ConsoleArgs),
+    /// Show what a VM has written to its serial console
+    Logs(LogsArgs),
+    /// Remove what interrupted commands have left
+    ///
+    /// VMs that were never complete and VMs that were being removed go, with
+    /// all that was made for them. Nothing else is touched.
+    Gc(GcArgs),
 }
 
 /// `up`.
@@ -28,9 +42,45 @@ pub struct UpArgs {
     #[command(flatten)]
     pub manifests: ManifestArgs,
 
+    /// Return only when the VMs are ready (cloud-init is done, or there is a
+    /// login on the serial console) or have ended
+    #[arg(long, value_enum, value_name = "FOR")]
+    pub wait: Option<WaitFor>,
+
+    /// Wait no longer than this, such as 90s, 5m or 1h; the VMs run on
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "wait")]
+    pub timeout: Option<Duration>,
+
     /// Where libvirt is.
     #[command(flatten)]
     pub libvirt: LibvirtArgs,
+}
+
+/// What to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WaitFor {
+    /// The guest has booted
+    Ready,
+    /// The guest has switched itself off
+    Exit,
+}
+
+/// A time as users write it: a number and s, m or h; without one, seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err("use a number and s, m or h, such as 90s".to_owned()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "use a number and s, m or h, such as 90s".to_owned())?;
+    // Longer than anybody waits, and short enough to be added to the clock.
+    Ok(Duration::from_secs(
+        number.saturating_mul(unit).min(1 << 32),
+    ))
 }
 
 /// `down`.
@@ -43,6 +93,15 @@ pub struct DownArgs {
     /// Namespace of names without one
     #[arg(short, long, default_value = "default")]
     pub namespace: String,
+
+    /// Ask the guest to switch itself off and wait so long before it is ended;
+    /// 0 ends it at once
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    pub grace: Duration,
+
+    /// Keep the root overlay and the ephemeral volumes for the next `up`
+    #[arg(long)]
+    pub keep_volumes: bool,
 
     /// Configuration of the node (see docs/formats/config.md)
     #[arg(long, value_name = "FILE")]
@@ -74,8 +133,96 @@ pub struct PsArgs {
 pub enum PsOutput {
     /// For people
     Table,
+    /// For people, with UUIDs
+    Wide,
     /// A list, for programs
     Json,
+}
+
+/// `describe`.
+#[derive(Debug, ClapArgs)]
+pub struct DescribeArgs {
+    /// A VM, as NAME or NAMESPACE/NAME
+    pub name: String,
+
+    /// Namespace of a name without one
+    #[arg(short, long, default_value = "default")]
+    pub namespace: String,
+
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = DescribeOutput::Text)]
+    pub output: DescribeOutput,
+
+    /// Configuration of the node (see docs/formats/config.md)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Where libvirt is.
+    #[command(flatten)]
+    pub libvirt: LibvirtArgs,
+}
+
+/// A form of a description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DescribeOutput {
+    /// For people
+    Text,
+    /// For programs: the plan, the state, and each disk's chain
+    Json,
+}
+
+/// `console`.
+#[derive(Debug, ClapArgs)]
+pub struct ConsoleArgs {
+    /// A VM, as NAME or NAMESPACE/NAME
+    pub name: String,
+
+    /// Namespace of a name without one
+    #[arg(short, long, default_value = "default")]
+    pub namespace: String,
+
+    /// Take the console over from whoever has it
+    #[arg(long)]
+    pub force: bool,
+
+    /// Configuration of the node (see docs/formats/config.md)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Where libvirt is.
+    #[command(flatten)]
+    pub libvirt: LibvirtArgs,
+}
+
+/// `logs`.
+#[derive(Debug, ClapArgs)]
+pub struct LogsArgs {
+    /// A VM, as NAME or NAMESPACE/NAME
+    pub name: String,
+
+    /// Namespace of a name without one
+    #[arg(short, long, default_value = "default")]
+    pub namespace: String,
+
+    /// Go on with what it writes from now on
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// Configuration of the node (see docs/formats/config.md)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// `gc`.
+#[derive(Debug, ClapArgs)]
+pub struct GcArgs {
+    /// Configuration of the node (see docs/formats/config.md)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Where libvirt is.
+    #[command(flatten)]
+    pub libvirt: LibvirtArgs,
 }
 
 /// Where libvirt is.

@@ -115,7 +115,7 @@ fn tree_of(package: &str) -> BTreeSet<String> {
 /// The compiler refuses it wherever the lint is not lifted, and clippy wants a
 /// reason for every block.
 #[test]
-fn unsafe_code_is_in_one_file() {
+fn unsafe_code_is_in_one_file_of_two_crates() {
     let text = |path: &Path| fs::read_to_string(path).unwrap();
     let rules = text(&repository().join("Cargo.toml"));
     assert!(rules.contains("unsafe_code = \"deny\""));
@@ -131,7 +131,9 @@ fn unsafe_code_is_in_one_file() {
             find_lifted(&package.join(folder), &mut lifted);
         }
     }
-    assert_eq!(lifted, [repository().join("crates/block/src/sys.rs")]);
+    lifted.sort();
+    let allowed = ["crates/block/src/sys.rs", "crates/node/src/libvirt/ffi.rs"];
+    assert_eq!(lifted, allowed.map(|path| repository().join(path)));
 }
 
 fn find_lifted(folder: &Path, lifted: &mut Vec<PathBuf>) {

@@ -1,16 +1,50 @@
-//! Where tests kill the program: at every boundary between two steps.
+//! Where tests kill the program: at every boundary between two steps, and in
+//! the middle of long ones.
 //!
 //! `DISKLET_CUT=3` ends it at the third boundary as a power cut would, without
-//! any cleaning up. Only debug builds listen.
+//! any cleaning up, and says where that was. Only debug builds listen.
+
+use disklet_core::plan::StepKind;
+
+/// A boundary.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(debug_assertions),
+    allow(dead_code, reason = "only debug builds tell")
+)]
+pub(crate) enum Cut {
+    /// The record is written, the step not begun.
+    Before(StepKind),
+    /// Somewhere in a step that takes long.
+    Within,
+    /// All steps are done.
+    Done,
+    /// Something is about to be removed.
+    Removing,
+    /// Everything is removed but the record.
+    Forgetting,
+}
+
+#[cfg(debug_assertions)]
+impl Cut {
+    fn name(self) -> String {
+        match self {
+            Self::Before(step) => format!("before {step:?}"),
+            other => format!("{other:?}"),
+        }
+    }
+}
 
 /// A boundary between two steps.
 #[cfg(debug_assertions)]
-pub(crate) fn boundary() {
+pub(crate) fn boundary(cut: Cut) {
+    use std::io::Write;
     use std::sync::atomic::{AtomicU64, Ordering};
     static PASSED: AtomicU64 = AtomicU64::new(0);
     let wanted = std::env::var("DISKLET_CUT").ok();
     let wanted = wanted.and_then(|wanted| wanted.parse::<u64>().ok());
     if Some(PASSED.fetch_add(1, Ordering::Relaxed) + 1) == wanted {
+        let _ = writeln!(std::io::stderr(), "cut: {}", cut.name());
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }
@@ -18,4 +52,4 @@ pub(crate) fn boundary() {
 
 /// A boundary between two steps.
 #[cfg(not(debug_assertions))]
-pub(crate) fn boundary() {}
+pub(crate) fn boundary(_: Cut) {}

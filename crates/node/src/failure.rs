@@ -14,6 +14,7 @@ pub(crate) struct Failure {
     source: Option<Box<dyn Error + Send + Sync>>,
     help: Option<&'static str>,
     told: bool,
+    cancelled: bool,
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -25,6 +26,7 @@ impl Failure {
             source: None,
             help: None,
             told: false,
+            cancelled: false,
         }
     }
 
@@ -34,6 +36,19 @@ impl Failure {
             told: true,
             ..Self::new("")
         }
+    }
+
+    /// The user has changed their mind.
+    pub(crate) fn cancelled() -> Self {
+        Self {
+            cancelled: true,
+            ..Self::new("cancelled")
+        }
+    }
+
+    /// Whether it is the user's own doing.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled
     }
 
     pub(crate) fn because(self, source: impl Error + Send + Sync + 'static) -> Self {

@@ -1,13 +1,21 @@
 //! `disklet-node`: carries plans out on this machine. Usually `disklet` starts
 //! it; it is the only program that links libvirt.
 
+mod console;
 mod cut;
+mod describe;
 mod executor;
 mod failure;
+mod interrupt;
 mod libvirt;
+mod ps;
 mod record;
+mod serial;
+mod trial;
 mod up;
+mod verbs;
 mod vms;
+mod wait;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -25,16 +33,21 @@ struct Args {
 
 fn main() -> ExitCode {
     let Args { command } = Args::parse();
+    interrupt::listen();
     let outcome = match &command {
         VmCommand::Up(args) => up::up(args),
         VmCommand::Down(args) => vms::down(args),
-        VmCommand::Ps(args) => vms::ps(args),
+        VmCommand::Ps(args) => ps::ps(args),
+        VmCommand::Describe(args) => describe::describe(args),
+        VmCommand::Console(args) => vms::console(args),
+        VmCommand::Logs(args) => vms::logs(args),
+        VmCommand::Gc(args) => vms::gc(args),
     };
     match outcome {
         Ok(text) => disklet::report::finish(io::stdout().write_all(text.as_bytes()), "the answer"),
         Err(failure) => {
             failure.tell();
-            ExitCode::from(1)
+            ExitCode::from(if failure.is_cancelled() { 130 } else { 1 })
         }
     }
 }

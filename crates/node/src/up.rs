@@ -1,6 +1,7 @@
 //! `up`: manifests in, running VMs out.
 
 use std::fmt::Write;
+use std::time::Instant;
 
 use disklet::manifests::look;
 use disklet::report::report;
@@ -12,24 +13,44 @@ use disklet_core::facts::Questions;
 use disklet_core::plan::Plan;
 use disklet_core::resolve::resolve;
 
-use crate::cut;
-use crate::executor::{Executor, demand_supported, made_by, unmake};
 use crate::failure::{Failure, Result};
+use crate::interrupt::UntilInterrupted;
 use crate::libvirt::Libvirt;
-use crate::record::{Held, Made, Record, Records};
+use crate::record::Records;
+use crate::trial;
+use crate::verbs::Node;
+use crate::wait::Waiting;
 
 pub(crate) fn up(args: &UpArgs) -> Result<String> {
+    let begun = Instant::now();
     let (config, plans) = plans(args)?;
-    for plan in &plans {
-        demand_supported(plan).map_err(|failure| failure.of(&vm_name(plan)))?;
-    }
-    let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;
+    let uri = args.libvirt.connect.as_deref();
+    let (libvirt, waiting) = match args.wait {
+        None => (Libvirt::open(uri)?, None),
+        Some(wait) => {
+            let (libvirt, events) = Libvirt::open_listening(uri)?;
+            let deadline = args.timeout.map(|timeout| begun + timeout);
+            let waiting = Waiting::new(wait, deadline, events, uri, &config.data_dir);
+            (libvirt, Some(waiting))
+        }
+    };
     let records = Records::of(&config.data_dir);
+    let node = Node {
+        libvirt: &libvirt,
+        config: &config,
+        records: &records,
+    };
     let mut text = String::new();
     for plan in &plans {
-        let started =
-            start(&libvirt, &records, plan).map_err(|failure| failure.of(&vm_name(plan)))?;
+        let started = start(&node, plan).map_err(|failure| failure.of(&vm_name(plan)))?;
         let _ = writeln!(text, "{} {started}", vm_name(plan));
+    }
+    if let Some(mut waiting) = waiting {
+        for plan in &plans {
+            let outcome = waiting.until(&libvirt, plan.uuid);
+            let outcome = outcome.map_err(|failure| failure.of(&vm_name(plan)))?;
+            let _ = writeln!(text, "{} {outcome}", vm_name(plan));
+        }
     }
     Ok(text)
 }
@@ -37,7 +58,10 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
 fn plans(args: &UpArgs) -> Result<(Config, Vec<Plan>)> {
     let mut diags = Diagnostics::default();
     let mut planned = None;
-    if let Some(given) = args.manifests.read(None, &mut diags) {
+    if let Some(mut given) = args.manifests.read(None, &mut diags) {
+        if diags.errors() == 0 {
+            trial::decide(&mut given.config, args.libvirt.connect.as_deref())?;
+        }
         let questions = Questions::of(&given.objects);
         let mut facts = look(&questions, &given.config);
         Store::of(&given.config.data_dir)
@@ -60,76 +84,20 @@ fn vm_name(plan: &Plan) -> String {
     format!("{}/{}", plan.namespace, plan.name)
 }
 
-/// Has a VM run. On failure, what this call made goes again.
-fn start(libvirt: &Libvirt, records: &Records, plan: &Plan) -> Result<&'static str> {
-    let held = records.hold(plan.uuid)?;
+/// Has a VM run. Who comes second waits for the first and finds it done.
+fn start(node: &Node<'_>, plan: &Plan) -> Result<&'static str> {
+    let held = node.records.hold(plan.uuid)?;
     let before = held.read()?;
-    if before.is_some() && libvirt.is_running(plan.uuid)? == Some(true) {
+    if before.is_some() && node.libvirt.is_running(plan.uuid)? == Some(true) {
         return Ok("is running");
     }
-    if before.is_none()
-        && let Err(failure) = refuse_foreign(libvirt, plan)
-    {
-        held.forget()?;
-        return Err(failure);
-    }
-    let outcome = carry_out(libvirt, &held, plan);
-    if let Err(failure) = outcome {
-        // What an earlier run has completed stays for the next.
-        if before.is_none() {
-            undo(libvirt, held)?;
+    let is_new = before.is_none();
+    let held = node.prepare(plan, held, &UntilInterrupted)?;
+    if let Err(failure) = node.start(plan, &UntilInterrupted) {
+        if is_new {
+            node.release(held)?;
         }
         return Err(failure);
     }
     Ok("started")
-}
-
-/// Without a record nothing of this VM is ours, whatever it is called.
-fn refuse_foreign(libvirt: &Libvirt, plan: &Plan) -> Result<()> {
-    for made in plan.steps.iter().filter_map(made_by) {
-        let (there, what) = match made {
-            Made::File { path } => (path.symlink_metadata().is_ok(), path.display().to_string()),
-            Made::Domain { uuid } => (
-                libvirt.is_running(uuid)?.is_some(),
-                format!("domain {uuid}"),
-            ),
-        };
-        if there {
-            return Err(Failure::new(format!(
-                "{what} is there already and was not made for this VM"
-            ))
-            .help("remove it if nobody needs it, or give the VM another name or UUID"));
-        }
-    }
-    Ok(())
-}
-
-fn carry_out(libvirt: &Libvirt, held: &Held, plan: &Plan) -> Result<()> {
-    let made = plan.steps.iter().filter_map(made_by).collect();
-    let record = Record::new(
-        plan.namespace.to_string(),
-        plan.name.to_string(),
-        plan.uuid,
-        made,
-    );
-    held.write(&record)?;
-    let executor = Executor { libvirt, plan };
-    for step in &plan.steps {
-        cut::boundary();
-        executor.carry_out(step)?;
-    }
-    cut::boundary();
-    Ok(())
-}
-
-/// Removes everything that a record names, in reverse, and then the record.
-pub(crate) fn undo(libvirt: &Libvirt, held: Held) -> Result<()> {
-    if let Some(record) = held.read()? {
-        for made in record.made.iter().rev() {
-            cut::boundary();
-            unmake(libvirt, made)?;
-        }
-    }
-    cut::boundary();
-    held.forget()
 }

@@ -1,130 +1,166 @@
-//! `down` and `ps`: the VMs that are there.
+//! The commands on VMs that are there: `down`, `console`, `logs`, `gc`.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use disklet::manifests::{DiagnosticsFormat, configuration_file};
 use disklet::report::report;
-use disklet::vms::{DownArgs, PsArgs, PsOutput};
+use disklet::vms::{ConsoleArgs, DownArgs, GcArgs, LogsArgs};
 use disklet_core::config::Config;
 use disklet_core::diag::Diagnostics;
-use serde::Serialize;
+use uuid::Uuid;
 
+use crate::console;
 use crate::failure::{Failure, Result};
-use crate::libvirt::Libvirt;
-use crate::record::{Made, Record, Records};
-use crate::up::undo;
+use crate::interrupt;
+use crate::libvirt::{Event, Events, Libvirt};
+use crate::record::{Record, Records};
+use crate::serial::SerialLog;
+use crate::verbs::Node;
 
 pub(crate) fn down(args: &DownArgs) -> Result<String> {
     let config = configuration(args.config.as_deref())?;
     let records = Records::of(&config.data_dir);
     let all = records.list()?;
-    let mut wanted = Vec::new();
-    for name in &args.names {
-        let (namespace, short) = name
-            .split_once('/')
-            .unwrap_or((args.namespace.as_str(), name));
-        let record = all
-            .iter()
-            .find(|record| record.namespace == namespace && record.name == short)
-            .ok_or_else(|| {
-                Failure::new(format!(
-                    "there is no VM {namespace}/{short} on this machine"
-                ))
-                .help("disklet ps lists those there are")
-            })?;
-        wanted.push(record);
-    }
-    let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;
+    let wanted: Vec<_> = args
+        .names
+        .iter()
+        .map(|name| select(&all, name, &args.namespace))
+        .collect::<Result<_>>()?;
+    let (libvirt, events) = Libvirt::open_listening(args.libvirt.connect.as_deref())?;
+    interrupt::tell(events.sender.clone());
+    let node = Node {
+        libvirt: &libvirt,
+        config: &config,
+        records: &records,
+    };
     let mut text = String::new();
     for record in wanted {
-        let name = format!("{}/{}", record.namespace, record.name);
+        let name = record.full_name();
         let held = records.hold(record.uuid)?;
-        undo(&libvirt, held).map_err(|failure| failure.of(&name))?;
-        let _ = writeln!(text, "{name} removed");
+        stop(&libvirt, &events, record.uuid, args.grace).map_err(|failure| failure.of(&name))?;
+        if args.keep_volumes {
+            node.release_but_volumes(&held)
+                .map_err(|failure| failure.of(&name))?;
+            let _ = writeln!(text, "{name} stopped, its volumes are kept");
+        } else {
+            node.release(held).map_err(|failure| failure.of(&name))?;
+            let _ = writeln!(text, "{name} removed");
+        }
     }
     Ok(text)
 }
 
-/// A VM as programs see it.
-#[derive(Debug, Serialize)]
-struct Shown<'r> {
-    namespace: &'r str,
-    name: &'r str,
-    uuid: String,
-    state: &'static str,
-    disks: usize,
-    created: u64,
+/// Gives the guest time to end by itself; the release ends it otherwise.
+fn stop(libvirt: &Libvirt, events: &Events, uuid: Uuid, grace: Duration) -> Result<()> {
+    if grace.is_zero() || libvirt.is_running(uuid)? != Some(true) {
+        return Ok(());
+    }
+    libvirt.ask_to_stop(uuid)?;
+    let until = Instant::now() + grace;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match events.receiver.recv_timeout(left) {
+            Ok(Event::Stopped(whose, _)) if whose == uuid => return Ok(()),
+            Ok(Event::Interrupted) => return Err(Failure::cancelled()),
+            Ok(_) => {}
+            Err(_) => return Ok(()),
+        }
+    }
 }
 
-pub(crate) fn ps(args: &PsArgs) -> Result<String> {
+pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {
     let config = configuration(args.config.as_deref())?;
-    let records = Records::of(&config.data_dir).list()?;
+    let all = Records::of(&config.data_dir).list()?;
+    let record = select(&all, &args.name, &args.namespace)?;
+    // The console's own loop delivers the events.
+    virt::event::event_register_default_impl()
+        .map_err(|error| Failure::new("libvirt's events cannot be had").because(error))?;
     let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;
-    let mut shown = Vec::new();
-    for record in &records {
-        shown.push(Shown {
-            namespace: &record.namespace,
-            name: &record.name,
-            uuid: record.uuid.to_string(),
-            state: match libvirt.is_running(record.uuid)? {
-                Some(true) => "running",
-                Some(false) => "stopped",
-                None => "incomplete",
-            },
-            disks: disks_of(record),
-            created: record.created,
-        });
+    let name = record.full_name();
+    if libvirt.is_running(record.uuid)? != Some(true) {
+        return Err(Failure::new(format!("{name}: does not run"))
+            .help("disklet logs shows what it wrote, disklet up starts it"));
     }
-    match args.output {
-        PsOutput::Table => Ok(table(&shown)),
-        PsOutput::Json => serde_json::to_string_pretty(&shown)
-            .map(|text| text + "\n")
-            .map_err(|error| Failure::new("the list cannot be written").because(error)),
-    }
+    console::attach(&libvirt, record.uuid, &name, args.force)
+        .map_err(|failure| failure.of(&name))?;
+    Ok(String::new())
 }
 
-fn disks_of(record: &Record) -> usize {
-    let is_file = |made: &&Made| matches!(made, Made::File { .. });
-    record.made.iter().filter(is_file).count()
-}
-
-fn table(shown: &[Shown<'_>]) -> String {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs());
-    let width = |of: fn(&Shown<'_>) -> usize, least: usize| {
-        shown.iter().map(of).max().unwrap_or(0).max(least)
+pub(crate) fn logs(args: &LogsArgs) -> Result<String> {
+    let config = configuration(args.config.as_deref())?;
+    let all = Records::of(&config.data_dir).list()?;
+    let record = select(&all, &args.name, &args.namespace)?;
+    let log = SerialLog::of(&config.data_dir, record.uuid);
+    let failed = |error| {
+        Failure::new(format!("{}: its log cannot be read", record.full_name())).because(error)
     };
-    let namespaces = width(|vm| vm.namespace.len(), 9);
-    let names = width(|vm| vm.name.len(), 4);
-    let mut text = format!(
-        "{:namespaces$}  {:names$}  {:10}  {:>5}  AGE\n",
-        "NAMESPACE", "NAME", "STATE", "DISKS"
-    );
-    for vm in shown {
-        let age = age(now.saturating_sub(vm.created));
-        let _ = writeln!(
-            text,
-            "{:namespaces$}  {:names$}  {:10}  {:>5}  {age}",
-            vm.namespace, vm.name, vm.state, vm.disks
-        );
+    let parts = log.parts();
+    let mut out = io::stdout().lock();
+    let (current, older) = parts.split_last().unwrap_or((&parts[0], &[]));
+    for part in older {
+        copy(part, &mut out).map_err(failed)?;
     }
-    text
+    if args.follow {
+        log.follow(|bytes| out.write_all(bytes).and_then(|()| out.flush()).is_ok())
+            .map_err(failed)?;
+    } else {
+        copy(current, &mut out).map_err(failed)?;
+    }
+    Ok(String::new())
 }
 
-/// As kubectl shows it.
-fn age(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86400),
+/// A part that is not there yet has nothing in it; a reader that has gone away
+/// wants no more.
+fn copy(from: &Path, to: &mut impl Write) -> io::Result<()> {
+    let outcome = File::open(from).and_then(|mut file| io::copy(&mut file, to));
+    match outcome {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::BrokenPipe
+            ) =>
+        {
+            Err(error)
+        }
+        _ => Ok(()),
     }
 }
 
-fn configuration(path: Option<&Path>) -> Result<Config> {
+pub(crate) fn gc(args: &GcArgs) -> Result<String> {
+    let config = configuration(args.config.as_deref())?;
+    let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;
+    let records = Records::of(&config.data_dir);
+    let node = Node {
+        libvirt: &libvirt,
+        config: &config,
+        records: &records,
+    };
+    let removed = node.reconcile()?;
+    let mut text = String::new();
+    for name in removed {
+        let _ = writeln!(text, "{name} was half made or half removed, and is removed");
+    }
+    Ok(text)
+}
+
+/// The VM of a name, as NAME or NAMESPACE/NAME.
+pub(crate) fn select<'r>(all: &'r [Record], name: &str, namespace: &str) -> Result<&'r Record> {
+    let (namespace, short) = name.split_once('/').unwrap_or((namespace, name));
+    all.iter()
+        .find(|record| record.namespace == namespace && record.name == short)
+        .ok_or_else(|| {
+            Failure::new(format!(
+                "there is no VM {namespace}/{short} on this machine"
+            ))
+            .help("disklet ps lists those there are")
+        })
+}
+
+pub(crate) fn configuration(path: Option<&Path>) -> Result<Config> {
     let mut diags = Diagnostics::default();
     let config = configuration_file(path, &mut diags);
     let errors = diags.errors();

@@ -13,17 +13,21 @@ use std::time::{Duration, Instant};
 use disklet_block::device::{Caching, FileDevice, ReadAt};
 use disklet_block::gate::BelowDirectories;
 use disklet_block::image::{Format, Image};
+use support::fixtures::{Fixture, Kind};
 use support::{Machine, guest};
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn a_vm_comes_runs_and_goes() {
     let machine = Machine::new("first");
-    machine.add_image("tiny", &guest::disk());
-    let pod = machine.pod("first", "64MB");
-    let up = ["up", "-f", &pod];
+    let fixture = Fixture::new(&machine, "first", Kind::NewVolume);
+    let before = machine.things();
+    let up = ["up", "-f", &fixture.manifest];
 
     assert_eq!(machine.done(&up), "default/first started\n");
+    // Two volumes, image, record, plan, lock, log; domain and pool.
+    let there = machine.things();
+    assert!(there.len() >= before.len() + 8, "{there:?}");
     wait_for_end(&machine);
     let overlay = volume(&machine, "virtlet_root_");
     let mut seen = vec![0; guest::GREETING.len()];
@@ -38,9 +42,12 @@ fn a_vm_comes_runs_and_goes() {
 
     // Started again, it goes on with its disks.
     assert_eq!(machine.done(&up), "default/first started\n");
-    assert_eq!(machine.done(&["down", "first"]), "default/first removed\n");
-    assert_eq!(machine.leftovers(), [""; 0]);
-    let gone = machine.refused(&["down", "first"]);
+    assert_eq!(
+        machine.done(&["down", "first", "--grace", "0"]),
+        "default/first removed\n"
+    );
+    assert_eq!(machine.things(), before);
+    let gone = machine.refused(&["down", "first", "--grace", "0"]);
     assert!(gone.contains("no VM default/first"), "{gone}");
 }
 
@@ -48,11 +55,11 @@ fn a_vm_comes_runs_and_goes() {
 #[ignore = "needs a private libvirtd: script/test"]
 fn a_new_volume_has_one_partition_with_a_sound_filesystem() {
     let machine = Machine::new("volume");
-    machine.add_image("tiny", &guest::disk());
-    machine.done(&["up", "-f", &machine.pod("volume", "64MB")]);
+    let fixture = Fixture::new(&machine, "volume", Kind::NewVolume);
+    machine.done(&["up", "-f", &fixture.manifest]);
     wait_for_end(&machine);
     let volume = open(&machine, &volume(&machine, "-data"));
-    let mut disk = vec![0; 64_000_000];
+    let mut disk = vec![0; 8_000_000];
     volume.read_at(&mut disk, 0).unwrap();
     assert_eq!(disk[510..512], [0x55, 0xaa]);
     let partition = machine.write("partition", &disk[1 << 20..]);
@@ -62,18 +69,20 @@ fn a_new_volume_has_one_partition_with_a_sound_filesystem() {
         .output()
         .unwrap();
     assert!(check.status.success(), "{check:?}");
-    machine.done(&["down", "volume"]);
+    machine.done(&["down", "volume", "--grace", "0"]);
 }
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn what_cannot_be_had_leaves_nothing_behind() {
     let machine = Machine::new("refused");
-    let pod = machine.pod("refused", "64MB");
-    let up = ["up", "-f", &pod];
+    let fixture = Fixture::new(&machine, "refused", Kind::NewVolume);
+    std::fs::remove_dir_all(machine.path("data/images")).unwrap();
+    let before = machine.things();
+    let up = ["up", "-f", &fixture.manifest];
     let missing = machine.refused(&up);
     assert!(missing.contains("tiny is not in the store"), "{missing}");
-    assert_eq!(machine.leftovers(), [""; 0]);
+    assert_eq!(machine.things(), before);
 
     machine.add_image("tiny", &guest::disk());
     let nowhere = machine.refused(
@@ -84,7 +93,7 @@ fn what_cannot_be_had_leaves_nothing_behind() {
         .concat(),
     );
     assert!(nowhere.contains("does not answer"), "{nowhere}");
-    assert_eq!(machine.leftovers(), [""; 0]);
+    assert_eq!(machine.things(), before);
 }
 
 /// Until the guest has switched itself off.

@@ -14,10 +14,12 @@
 mod file;
 mod lock;
 mod memory;
+mod part;
 
 pub use file::{Caching, FileDevice};
 pub use lock::Access;
 pub use memory::{Fault, MemoryDevice, Request};
+pub use part::Behind;
 
 use std::fs::File;
 

@@ -50,6 +50,8 @@ pub struct Domain {
     pub disks: Vec<Disk>,
     /// The hardware address of its one network interface.
     pub mac: String,
+    /// Where everything goes that the guest writes to its serial port.
+    pub serial_log: String,
 }
 
 /// The object that a domain belongs to.

@@ -88,11 +88,21 @@ impl Domain {
             .child(
                 element("serial")
                     .with("type", "pty")
+                    .child(
+                        element("log")
+                            .with("file", &self.serial_log)
+                            .with("append", "on"),
+                    )
                     .child(element("target").with("port", 0)),
             )
             .child(
                 element("console")
                     .with("type", "pty")
+                    .child(
+                        element("log")
+                            .with("file", &self.serial_log)
+                            .with("append", "on"),
+                    )
                     .child(element("target").with("type", "serial").with("port", 0)),
             )
             // cloud-init makes SSH host keys at first boot: without entropy

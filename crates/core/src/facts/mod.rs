@@ -12,6 +12,7 @@ use std::fmt;
 use crate::config::Config;
 use crate::manifest::{Objects, PvSource, VolumeMode, VolumeSource};
 use crate::names::{ImageName, Sha256};
+use crate::root::RootFact;
 use crate::units::ByteSize;
 
 /// Something that may be known.
@@ -28,6 +29,8 @@ pub enum Fact<T> {
 pub struct Facts {
     /// What paths are.
     pub paths: BTreeMap<String, PathFact>,
+    /// What is on devices that are to be persistent roots.
+    pub roots: BTreeMap<String, RootFact>,
     /// Images in the store, by name without prefix and digest.
     pub images: BTreeMap<String, ImageFact>,
     /// Whether somebody has looked at the node: a path without an answer is
@@ -145,6 +148,8 @@ impl Facts {
 pub struct Questions {
     /// What is at these paths?
     pub paths: BTreeSet<String>,
+    /// What is on these devices, as far as persistent roots go?
+    pub roots: BTreeSet<String>,
     /// Which images of these names are in the store?
     pub images: BTreeSet<String>,
     /// Whether any pod names a raw device, so that the whitelist's globs have
@@ -168,14 +173,22 @@ impl Questions {
                 }
             }
         }
+        let any_root = objects
+            .vm_pods
+            .iter()
+            .any(|pod| pod.container.has_persistent_root());
         for volume in objects.volumes.values() {
             match &volume.source.value {
                 PvSource::Flex(flex) => questions.ask_options(&flex.options),
                 PvSource::Local(path) | PvSource::HostPath(path) => {
-                    questions.paths.insert(match volume.mode {
+                    let path = match volume.mode {
                         VolumeMode::Block => path.clone(),
                         VolumeMode::Filesystem => disk_image_in(path),
-                    });
+                    };
+                    if any_root && volume.mode == VolumeMode::Block {
+                        questions.roots.insert(path.clone());
+                    }
+                    questions.paths.insert(path);
                 }
                 PvSource::Kubelet(_) | PvSource::ForeignFlex(_) => {}
             }

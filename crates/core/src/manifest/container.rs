@@ -98,6 +98,13 @@ pub struct EnvFrom {
 }
 
 impl Container {
+    /// Whether the VM boots from a claim.
+    pub(crate) fn has_persistent_root(&self) -> bool {
+        self.devices
+            .iter()
+            .any(|device| device.path.value.as_str() == "/")
+    }
+
     pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let name = required_name(&mut fields, "name", ContainerName::parse, diags);

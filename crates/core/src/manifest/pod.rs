@@ -205,10 +205,7 @@ fn tell_idle_recreation(
     place: &Option<Place>,
     diags: &mut Diagnostics,
 ) {
-    let persistent = container
-        .devices
-        .iter()
-        .any(|device| device.path.value.as_str() == "/");
+    let persistent = container.has_persistent_root();
     if let (true, false, Some(place)) = (annotations.recreate_root, persistent, place) {
         diags.push(
             Diagnostic::notice(place, "has no effect without a persistent root")

@@ -42,10 +42,6 @@ pub struct Draft {
     pub known_later: Vec<String>,
 }
 
-/// The header of a persistent root comes before the data; a MiB keeps the
-/// guest's blocks aligned on any device.
-const ROOT_DATA_OFFSET: u64 = 1 << 20;
-
 impl Draft {
     /// The plan.
     #[must_use]
@@ -70,6 +66,7 @@ impl Draft {
             emulator: config.emulator.clone(),
             disks: self.disks.iter().map(domain_disk).collect(),
             mac: self.mac,
+            serial_log: format!("{}/vms/{}/serial.log", config.data_dir, self.uuid),
         };
         let label = self.cloud_init.label();
         let mut steps = pool_steps(&self.disks, config);
@@ -146,6 +143,7 @@ fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
             image,
             digest,
             store_file,
+            data_offset,
             recreate,
             ..
         } => vec![
@@ -155,7 +153,7 @@ fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
                 device: device.exposed.clone(),
                 image_file: store_file.clone(),
                 digest: digest.map(|digest| digest.to_string()),
-                offset: ROOT_DATA_OFFSET,
+                offset: *data_offset,
                 recreate: *recreate,
             },
         ],
@@ -238,12 +236,13 @@ fn domain_source(disk: &PlannedDisk) -> DiskSource {
         Source::PersistentRoot {
             device,
             device_size,
+            data_offset,
             ..
         } => DiskSource::Block {
             path: device.exposed.clone(),
             slice: Some(Slice {
-                offset: ROOT_DATA_OFFSET,
-                size: device_size.as_bytes().saturating_sub(ROOT_DATA_OFFSET),
+                offset: *data_offset,
+                size: device_size.as_bytes().saturating_sub(*data_offset),
             }),
         },
         Source::DiskImage(image) => file(&image.exposed),
@@ -269,12 +268,6 @@ impl PlannedDisk {
     pub const ROOT: &str = "root";
     /// The cloud-init image's name.
     pub const CLOUD_INIT: &str = "cloud-init";
-
-    /// The least size of a persistent root's device beyond its image.
-    #[must_use]
-    pub fn root_overhead() -> ByteSize {
-        ByteSize::from_bytes(ROOT_DATA_OFFSET)
-    }
 
     /// What is not known about the disk, in a sentence.
     pub(crate) fn known_later(&self) -> Option<String> {

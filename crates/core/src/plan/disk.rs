@@ -84,6 +84,8 @@ pub enum Source {
         store_file: String,
         /// The size of the device, or of the claim if nobody has looked yet.
         device_size: ByteSize,
+        /// Where the guest's disk begins.
+        data_offset: u64,
         /// Foreign data, or another image's, may be overwritten.
         recreate: bool,
     },

@@ -6,6 +6,7 @@
 mod build;
 mod disk;
 mod step;
+mod step_kind;
 mod storage;
 mod view;
 
@@ -15,6 +16,7 @@ pub use disk::{
     Source, VolumeFile,
 };
 pub use step::Step;
+pub use step_kind::StepKind;
 pub use storage::Storage;
 pub use view::PlanView;
 

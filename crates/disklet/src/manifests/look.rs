@@ -1,13 +1,18 @@
-//! Looking at this machine for what a plan asks. Nothing is opened or
-//! changed: paths are asked what they are, links followed.
+//! Looking at this machine for what a plan asks. Nothing is changed: paths are
+//! asked what they are, links followed, and of devices that shall be persistent
+//! roots it is read what is on them.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use disklet_block::device::{Caching, FileDevice};
+use disklet_block::root;
 use disklet_core::config::Config;
 use disklet_core::facts::{DeviceNumber, Facts, PathFact, Questions};
+use disklet_core::names::Sha256;
+use disklet_core::root::RootFact;
 use disklet_core::units::ByteSize;
 
 /// Answers what this machine's paths and devices answer; images are the
@@ -20,6 +25,11 @@ pub fn look(questions: &Questions, config: &Config) -> Facts {
     };
     for path in &questions.paths {
         facts.paths.insert(path.clone(), what_is(Path::new(path)));
+    }
+    for path in &questions.roots {
+        if let Some(fact) = what_root(Path::new(path)) {
+            facts.roots.insert(path.clone(), fact);
+        }
     }
     if questions.raw_devices {
         for path in config
@@ -78,8 +88,33 @@ fn what_is(path: &Path) -> PathFact {
     }
 }
 
+/// What is on a device; nothing if it may not be read, or is none.
+fn what_root(path: &Path) -> Option<RootFact> {
+    if !matches!(what_is(path), PathFact::Block { .. }) {
+        return None;
+    }
+    let device = FileDevice::open(path, Caching::Buffered).ok()?;
+    Some(root_fact(root::look(&device).ok()?))
+}
+
+/// In core's words.
+#[must_use]
+pub fn root_fact(found: root::Found) -> RootFact {
+    let digest = Sha256::from_bytes;
+    match found {
+        root::Found::Blank => RootFact::Blank,
+        root::Found::Foreign => RootFact::Foreign,
+        root::Found::Virtlet(hash) => RootFact::Virtlet(digest(hash)),
+        root::Found::Filling(hash) => RootFact::Filling(digest(hash)),
+        root::Found::Complete(hash) => RootFact::Complete(digest(hash)),
+        root::Found::Later(version) => RootFact::Later(version),
+        root::Found::Damaged => RootFact::Damaged,
+    }
+}
+
 /// Linux's encoding of a device number.
-fn device_number(device: u64) -> DeviceNumber {
+#[must_use]
+pub fn device_number(device: u64) -> DeviceNumber {
     let part = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX);
     DeviceNumber {
         major: part((device >> 8) & 0xfff | (device >> 32) & !0xfff),

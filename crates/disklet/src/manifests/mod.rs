@@ -15,7 +15,7 @@ use disklet_core::facts::Facts;
 use disklet_core::manifest::Objects;
 
 use input::Reader;
-pub use look::look;
+pub use look::{device_number, look, root_fact};
 use settings::Settings;
 
 /// Where manifests and configuration come from.

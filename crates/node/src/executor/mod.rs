@@ -4,78 +4,168 @@
 //! complete and makes what is not. Files get their names only when they are
 //! complete and durable, so a file that is there is complete.
 
+mod expose;
+mod made;
+mod root;
 mod volumes;
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use disklet_core::plan::{Plan, Step};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
+use disklet::manifests::look;
+use disklet_block::convert::Watch;
+use disklet_core::config::Config;
+use disklet_core::facts::{DeviceNumber, Questions};
+use disklet_core::names::Sha256;
+use disklet_core::plan::{HostPath, Plan, Step};
+use disklet_core::text::Secret;
+use uuid::Uuid;
 
 use crate::failure::{Failure, Result, on};
-use crate::libvirt::Libvirt;
-use crate::record::Made;
+use crate::libvirt::{Libvirt, QemuUser};
+
+pub(crate) use made::{is_there, made_by, unmake};
 
 /// What a plan is carried out with.
 pub(crate) struct Executor<'e> {
     pub(crate) libvirt: &'e Libvirt,
+    pub(crate) config: &'e Config,
     pub(crate) plan: &'e Plan,
+    /// Who shall be able to open what is made.
+    pub(crate) user: Option<QemuUser>,
+    pub(crate) watch: &'e dyn Watch,
 }
 
 impl Executor<'_> {
     /// Carries a step out.
     pub(crate) fn carry_out(&self, step: &Step) -> Result<()> {
         match step {
-            Step::EnsurePool { directory, .. } => {
-                fs::create_dir_all(directory).map_err(|error| on(directory, "made", error))
-            }
+            Step::EnsurePool { pool, directory } => self.pool(pool, directory),
             Step::PullImage { image, digest } => in_store(image, digest.as_deref()),
             Step::CreateOverlay {
                 file,
                 backing,
                 size,
                 ..
-            } => volumes::overlay(Path::new(file), backing, *size),
-            Step::CreateVolume { file, size, .. } => volumes::formatted(Path::new(file), *size),
+            } => volumes::overlay(Path::new(file), backing, *size, self.user),
+            Step::CreateVolume { file, size, .. } => {
+                volumes::formatted(Path::new(file), *size, self.user)
+            }
+            Step::ExposeDevice {
+                disk,
+                from,
+                to,
+                number,
+                whitelisted,
+            } => self
+                .device(from, Path::new(to), *number, *whitelisted)
+                .map_err(|failure| failure.of(&format!("disk {disk}"))),
+            Step::ExposeFile { disk, from, to } => self
+                .file(from, Path::new(to))
+                .map_err(|failure| failure.of(&format!("disk {disk}"))),
+            Step::FillRoot {
+                device,
+                image_file,
+                digest,
+                offset,
+                recreate,
+            } => {
+                let wanted = root::Wanted {
+                    image: Path::new(image_file),
+                    digest: known_digest(image_file, digest.as_deref())?,
+                    offset: *offset,
+                    overwrite: *recreate,
+                };
+                let (open, _) = expose::open_device(Path::new(device), None)?;
+                root::have(open, &self.device_behind(device), &wanted, self.watch)
+                    .map_err(|failure| failure.of("disk root"))
+            }
+            Step::DefineSecret {
+                uuid, usage, key, ..
+            } => self.secret(*uuid, usage, key),
             Step::WriteCloudInit { file, .. } => {
-                volumes::cloud_init(Path::new(file), &self.plan.cloud_init)
+                volumes::cloud_init(Path::new(file), &self.plan.cloud_init, self.user)
             }
             Step::DefineDomain { name, .. } => {
                 self.libvirt.define(name, &self.plan.domain.to_xml())
             }
             Step::StartDomain { .. } => self.libvirt.start(self.plan.uuid),
-            Step::ExposeDevice { disk, .. } | Step::ExposeFile { disk, .. } => {
-                Err(not_yet(&format!("disk {disk}")))
-            }
-            Step::FillRoot { device, .. } => Err(not_yet(device)),
-            Step::DefineSecret { .. } => Err(not_yet("a disk in Ceph")),
         }
+    }
+
+    /// Ceph prints keys in base64; QEMU wants the key.
+    fn secret(&self, uuid: Uuid, usage: &str, key: &Secret) -> Result<()> {
+        let key = BASE64.decode(key.expose()).map_err(|_| {
+            Failure::new("the Ceph key is not base64").help("use what ceph auth get-key prints")
+        })?;
+        self.libvirt.define_secret(uuid, usage, &key)
+    }
+
+    fn pool(&self, name: &str, directory: &str) -> Result<()> {
+        if !Path::new(directory).is_dir() {
+            let failed = |error| on(directory, "made", error);
+            fs::create_dir_all(directory).map_err(failed)?;
+            // QEMU's user passes through; who else is there is nobody's business.
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o711)).map_err(failed)?;
+        }
+        self.libvirt.ensure_pool(name, directory)
+    }
+
+    fn device(
+        &self,
+        from: &HostPath,
+        to: &Path,
+        number: Option<DeviceNumber>,
+        whitelisted: bool,
+    ) -> Result<()> {
+        let from = known_path(from)?;
+        // Held until it is shown: a number can be given to another device only
+        // when nobody has this one open.
+        let (_open, number) = expose::open_device(Path::new(from), number)?;
+        if whitelisted && !self.is_allowed(number) {
+            return Err(
+                Failure::new(format!("{from} is not on the whitelist any more"))
+                    .help("the administrator's rawDevices say which devices VMs may use"),
+            );
+        }
+        expose::show_device(number, to, self.user)
+    }
+
+    fn is_allowed(&self, number: DeviceNumber) -> bool {
+        let questions = Questions {
+            raw_devices: true,
+            ..Questions::default()
+        };
+        let allowed = look(&questions, self.config).allowed_devices(self.config);
+        allowed.contains(&number)
+    }
+
+    fn file(&self, from: &HostPath, to: &Path) -> Result<()> {
+        let from = Path::new(known_path(from)?);
+        let open = expose::open_image(from)?;
+        expose::show_file(&open, from, to, self.user)
+    }
+
+    /// The path that a user knows a device of ours by.
+    fn device_behind(&self, shown: &str) -> String {
+        let steps = self.plan.steps.iter();
+        let mut behind = steps.filter_map(|step| match step {
+            Step::ExposeDevice { from, to, .. } if to == shown => Some(from.to_string()),
+            _ => None,
+        });
+        behind.next().unwrap_or_else(|| shown.to_owned())
     }
 }
 
-/// Refuses what cannot be carried out before anything is made.
-pub(crate) fn demand_supported(plan: &Plan) -> Result<()> {
-    for step in &plan.steps {
-        match step {
-            Step::ExposeDevice { disk, .. } | Step::ExposeFile { disk, .. } => {
-                return Err(not_yet(&format!("disk {disk}")));
-            }
-            Step::FillRoot { .. } => return Err(not_yet("a persistent root")),
-            Step::DefineSecret { .. } => return Err(not_yet("a disk in Ceph")),
-            Step::EnsurePool { .. }
-            | Step::PullImage { .. }
-            | Step::CreateOverlay { .. }
-            | Step::CreateVolume { .. }
-            | Step::WriteCloudInit { .. }
-            | Step::DefineDomain { .. }
-            | Step::StartDomain { .. } => {}
-        }
+fn known_path(path: &HostPath) -> Result<&str> {
+    match path {
+        HostPath::Known(path) => Ok(path),
+        HostPath::InPod { .. } => Err(Failure::new(format!("{path} is known in a cluster only"))
+            .help("without a cluster, use a PersistentVolume of type local or hostPath")),
     }
-    Ok(())
-}
-
-fn not_yet(what: &str) -> Failure {
-    Failure::new(format!("{what} can be planned, but not be run yet"))
 }
 
 fn in_store(image: &str, digest: Option<&str>) -> Result<()> {
@@ -86,37 +176,8 @@ fn in_store(image: &str, digest: Option<&str>) -> Result<()> {
     })
 }
 
-/// What a step makes that has to go with the VM.
-pub(crate) fn made_by(step: &Step) -> Option<Made> {
-    let file = |path: &str| {
-        Some(Made::File {
-            path: PathBuf::from(path),
-        })
-    };
-    match step {
-        Step::CreateOverlay { file: path, .. }
-        | Step::CreateVolume { file: path, .. }
-        | Step::WriteCloudInit { file: path, .. } => file(path),
-        Step::DefineDomain { uuid, .. } => Some(Made::Domain { uuid: *uuid }),
-        Step::EnsurePool { .. }
-        | Step::PullImage { .. }
-        | Step::ExposeDevice { .. }
-        | Step::ExposeFile { .. }
-        | Step::FillRoot { .. }
-        | Step::DefineSecret { .. }
-        | Step::StartDomain { .. } => None,
-    }
-}
-
-/// Removes what was made. That it is not there is as good.
-pub(crate) fn unmake(libvirt: &Libvirt, made: &Made) -> Result<()> {
-    match made {
-        Made::Domain { uuid } => libvirt.remove(*uuid),
-        Made::File { path } => match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(on(path, "removed", error))
-            }
-            _ => Ok(()),
-        },
-    }
+fn known_digest(image: &str, digest: Option<&str>) -> Result<Sha256> {
+    digest
+        .and_then(Sha256::parse_hex)
+        .ok_or_else(|| Failure::new(format!("{image}: the image is not in the store")))
 }

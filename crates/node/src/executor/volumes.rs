@@ -20,9 +20,15 @@ use disklet_core::text::Reveal;
 use disklet_core::units::ByteSize;
 
 use crate::failure::{Failure, Result, on};
+use crate::libvirt::QemuUser;
 
 /// An overlay over a raw image of the store.
-pub(super) fn overlay(file: &Path, backing: &str, size: Size) -> Result<()> {
+pub(super) fn overlay(
+    file: &Path,
+    backing: &str,
+    size: Size,
+    user: Option<QemuUser>,
+) -> Result<()> {
     let Some(size) = size.known() else {
         return Err(Failure::new(format!("{backing}: its size is not known")));
     };
@@ -33,7 +39,7 @@ pub(super) fn overlay(file: &Path, backing: &str, size: Size) -> Result<()> {
         }),
         ..NewImage::of_size(size.as_bytes().next_multiple_of(512))
     };
-    new_image(file, |device| {
+    new_image(file, user, |device| {
         Writer::new(device, &spec)?.finish().map(drop)
     })
 }
@@ -43,7 +49,7 @@ const PARTITION: u64 = 1 << 20;
 
 /// A volume with one partition and ext4 on it. The filesystem is made in a
 /// sparse file without a name, of which the volume takes what is not zero.
-pub(super) fn formatted(file: &Path, size: ByteSize) -> Result<()> {
+pub(super) fn formatted(file: &Path, size: ByteSize, user: Option<QemuUser>) -> Result<()> {
     if file.exists() {
         return Ok(());
     }
@@ -58,7 +64,7 @@ pub(super) fn formatted(file: &Path, size: ByteSize) -> Result<()> {
     let source = FileDevice::new(raw, "the new filesystem", Caching::Buffered).map_err(failed)?;
     let source = Image::open(source, Format::Raw, &NoImplicitFiles).map_err(failed)?;
     let spec = NewImage::of_size(size);
-    new_image(file, |device| {
+    new_image(file, user, |device| {
         to_qcow2(&source, device, &spec, Packing::Plain, 1, &Unwatched).map(drop)
     })
 }
@@ -113,7 +119,7 @@ fn make_filesystem(raw: &File, size: u64) -> Result<()> {
 }
 
 /// A cloud-init image, readable for its owner only: it may hold secrets.
-pub(super) fn cloud_init(file: &Path, content: &CloudInit) -> Result<()> {
+pub(super) fn cloud_init(file: &Path, content: &CloudInit, user: Option<QemuUser>) -> Result<()> {
     let files = content.files(Reveal::Show).into_iter();
     let image = IsoImage {
         label: content.label().to_owned(),
@@ -132,6 +138,7 @@ pub(super) fn cloud_init(file: &Path, content: &CloudInit) -> Result<()> {
     let written = NewFile::with_mode(file, Existing::Replace, 0o600).and_then(|new| {
         let mut out = new.file()?;
         out.write_all(&bytes)?;
+        own(&out, user)?;
         out.sync_data()?;
         new.name()
     });
@@ -141,6 +148,7 @@ pub(super) fn cloud_init(file: &Path, content: &CloudInit) -> Result<()> {
 /// Makes an image that appears only when it is complete; one that is there is.
 fn new_image(
     path: &Path,
+    user: Option<QemuUser>,
     fill: impl FnOnce(&FileDevice) -> disklet_block::error::Result<()>,
 ) -> Result<()> {
     if path.exists() {
@@ -153,7 +161,18 @@ fn new_image(
     let made = FileDevice::new(new.file().map_err(failed)?, name.clone(), Caching::Buffered)
         .and_then(|device| fill(&device));
     made.map_err(|error| Failure::new(format!("{name}: cannot be made")).because(error))?;
-    new.name().map_err(failed)
+    new.file()
+        .and_then(|file| own(&file, user))
+        .and_then(|()| new.name())
+        .map_err(failed)
+}
+
+/// Makes a new file QEMU's, before it has a name.
+fn own(file: &File, user: Option<QemuUser>) -> io::Result<()> {
+    match user {
+        Some(user) => std::os::unix::fs::fchown(file, Some(user.user), Some(user.group)),
+        None => Ok(()),
+    }
 }
 
 fn make_directory_of(path: &Path) -> Result<()> {

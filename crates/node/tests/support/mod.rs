@@ -2,34 +2,17 @@
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+pub(crate) mod fixtures;
 pub(crate) mod guest;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
-const POD: &str = "
-apiVersion: v1
-kind: Pod
-metadata:
-  name: NAME
-  annotations:
-    kubernetes.io/target-runtime: virtlet.cloud
-spec:
-  containers:
-  - name: vm
-    image: virtlet.cloud/tiny
-    resources: {limits: {memory: 64Mi}}
-  volumes:
-  - name: data
-    flexVolume:
-      driver: virtlet/flexvolume_driver
-      options: {type: qcow2, capacity: CAPACITY}
-";
+use std::process::{Command, Output};
 
 /// A data directory that goes with the test.
 pub(crate) struct Machine {
     folder: PathBuf,
+    run_dir: PathBuf,
     libvirt: String,
 }
 
@@ -38,13 +21,17 @@ impl Machine {
         let folder =
             std::env::temp_dir().join(format!("disklet-node-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
+        let run = std::env::var("DISKLET_TEST_RUN_DIR").expect("run by script/test");
+        let run_dir = Path::new(&run).join(name);
         let config = format!(
-            "dataDir: {0}/data\nrunDir: {0}/run\ndomainType: qemu\n",
-            folder.display()
+            "dataDir: {}/data\nrunDir: {}\ndomainType: qemu\n",
+            folder.display(),
+            run_dir.display()
         );
         std::fs::write(folder.join("config.yaml"), config).unwrap();
         Self {
             folder,
+            run_dir,
             libvirt: std::env::var("DISKLET_TEST_LIBVIRT_URI")
                 .expect("run by script/test, which starts a private libvirtd"),
         }
@@ -69,16 +56,18 @@ impl Machine {
         self.command(arguments).output().unwrap()
     }
 
-    /// The same, killed at a boundary between two steps; whether it got there.
-    pub(crate) fn killed(&self, arguments: &[&str], boundary: u32) -> bool {
-        let status = self
+    /// The same, killed at a boundary between two steps; at which, if it got
+    /// there.
+    pub(crate) fn killed(&self, arguments: &[&str], boundary: u32) -> Option<String> {
+        let output = self
             .command(arguments)
             .env("DISKLET_CUT", boundary.to_string())
-            .stdout(Stdio::null())
-            .status()
+            .output()
             .unwrap();
-        assert!(status.success() || status.signal() == Some(9), "{status}");
-        !status.success()
+        let said = String::from_utf8_lossy(&output.stderr);
+        let cut = said.lines().find_map(|line| line.strip_prefix("cut: "));
+        assert_eq!(cut.is_some(), output.status.signal() == Some(9), "{said}");
+        cut.map(str::to_owned)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -105,14 +94,6 @@ impl Machine {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// A manifest of a VM with one new volume. The tests share the daemon, so
-    /// each gives its VM a name of its own.
-    pub(crate) fn pod(&self, name: &str, capacity: &str) -> String {
-        let text = POD.replace("NAME", name).replace("CAPACITY", capacity);
-        let path = self.write("pod.yaml", text);
-        path.to_str().unwrap().to_owned()
-    }
-
     /// Takes a disk into the image store.
     pub(crate) fn add_image(&self, name: &str, disk: &[u8]) {
         let store = disklet::store::Store::of(self.path("data").to_str().unwrap());
@@ -127,25 +108,55 @@ impl Machine {
             .unwrap();
     }
 
-    /// Files and domains that are there because of this machine's VMs.
-    pub(crate) fn leftovers(&self) -> Vec<String> {
+    /// All that is there because of this machine's VMs: files, mounts, loop
+    /// devices, held locks; domains, pools and secrets.
+    pub(crate) fn things(&self) -> Vec<String> {
         let mut found = Vec::new();
         for directory in ["volumes", "vms", "cloud-init"] {
             list(&self.path("data").join(directory), &mut found);
         }
-        let uuids = self.virsh(&["list", "--all", "--uuid"]).unwrap();
-        // Another test's may be gone by now.
-        let ours = |uuid: &&str| {
-            let xml = self.virsh(&["dumpxml", uuid]);
-            xml.is_some_and(|xml| xml.contains(self.folder()))
-        };
+        list(&self.run_dir, &mut found);
+        let contents = |path: &str| std::fs::read_to_string(path).unwrap();
+        let mounts = contents("/proc/self/mountinfo");
+        let run_dir = self.run_dir.to_str().unwrap();
         found.extend(
-            uuids
+            mounts
                 .lines()
-                .filter(|line| !line.is_empty())
-                .filter(ours)
+                .filter(|line| line.contains(run_dir))
                 .map(str::to_owned),
         );
+        let loops = Command::new("losetup")
+            .args(["-l", "-n", "-O", "NAME,BACK-FILE"])
+            .output();
+        let loops = String::from_utf8(loops.unwrap().stdout).unwrap();
+        found.extend(
+            loops
+                .lines()
+                .filter(|line| line.contains(self.folder()))
+                .map(str::to_owned),
+        );
+        for (list, show) in [
+            (&["list", "--all", "--uuid"][..], "dumpxml"),
+            (&["pool-list", "--all", "--uuid"][..], "pool-dumpxml"),
+        ] {
+            let names = self.virsh(list).unwrap();
+            // Another test's may be gone by now.
+            let ours = |name: &&str| {
+                let xml = self.virsh(&[show, name.trim()]);
+                xml.is_some_and(|xml| xml.contains(self.folder()))
+            };
+            let names = names.lines().filter(|line| !line.trim().is_empty());
+            found.extend(names.filter(ours).map(str::to_owned));
+        }
+        // Only one test has any.
+        if self.folder().contains("ceph") {
+            found.extend(
+                self.virsh(&["secret-list"])
+                    .unwrap()
+                    .lines()
+                    .map(str::to_owned),
+            );
+        }
         found
     }
 

@@ -7,8 +7,9 @@ use crate::domain::{DeviceKind, Format, Serial};
 use crate::facts::{Fact, ImageFact};
 use crate::manifest::VolumeDevice;
 use crate::names::{ImageName, Sha256};
-use crate::plan::{Migration, PlannedDisk, Size, Source};
+use crate::plan::{ExposedPath, HostPath, Migration, PlannedDisk, Size, Source};
 use crate::resolve::Resolver;
+use crate::root::{DATA_OFFSET, RootVerdict, judge};
 use crate::units::ByteSize;
 
 /// An image's file in the store.
@@ -79,14 +80,18 @@ impl Resolver<'_> {
         let image = &vm.pod.container.image.value;
         let stored = self.stored_image(image);
         let device_size = seen_size.unwrap_or(claimed.volume.capacity);
-        check_root_device(
-            device_size,
-            stored.size.filter(|_| seen_size.is_some()),
-            place,
-            diags,
-        );
+        let verdict = self.root_verdict(vm, &device, stored.digest, place, diags)?;
+        let data_offset = match verdict {
+            Some(RootVerdict::Keep(offset)) => offset,
+            Some(RootVerdict::Fill) | None => DATA_OFFSET,
+        };
+        // What is complete has fitted.
+        if !matches!(verdict, Some(RootVerdict::Keep(_))) {
+            let image = stored.size.filter(|_| seen_size.is_some());
+            check_root_device(device_size, image, place, diags);
+        }
         let storage = claimed.storage(vm, device.number);
-        let data = device_size.as_bytes().saturating_sub(root_overhead());
+        let data = device_size.as_bytes().saturating_sub(data_offset);
         Some(Piece {
             name: PlannedDisk::ROOT.to_owned(),
             serial: Serial::root(),
@@ -98,6 +103,7 @@ impl Resolver<'_> {
                 digest: stored.digest,
                 store_file: stored.file,
                 device_size,
+                data_offset,
                 recreate: vm.pod.annotations.recreate_root,
             },
             format: Format::Raw,
@@ -109,6 +115,35 @@ impl Resolver<'_> {
             claim: Some(claimed.names()),
             storage: Some(storage),
         })
+    }
+
+    /// What is to be done with a device, if somebody has looked at it; nothing
+    /// if it is refused.
+    fn root_verdict(
+        &self,
+        vm: Vm<'_>,
+        device: &ExposedPath,
+        image: Option<Sha256>,
+        place: &Place,
+        diags: &mut Diagnostics,
+    ) -> Option<Option<RootVerdict>> {
+        let HostPath::Known(path) = &device.from else {
+            return Some(None);
+        };
+        let (Some(found), Some(image)) = (self.facts.roots.get(path), image) else {
+            return Some(None);
+        };
+        match judge(*found, &image, vm.pod.annotations.recreate_root) {
+            Ok(verdict) => Some(Some(verdict)),
+            Err(refusal) => {
+                diags.push(
+                    Diagnostic::error(place, refusal.to_string())
+                        .found(path)
+                        .help(refusal.remedy()),
+                );
+                None
+            }
+        }
     }
 
     fn stored_image(&self, image: &ImageName) -> StoredImage {
@@ -129,10 +164,6 @@ impl Resolver<'_> {
     }
 }
 
-fn root_overhead() -> u64 {
-    PlannedDisk::root_overhead().as_bytes()
-}
-
 /// The header must fit, and the image behind it.
 fn check_root_device(
     device: ByteSize,
@@ -141,7 +172,7 @@ fn check_root_device(
     diags: &mut Diagnostics,
 ) {
     let image = image.map_or(0, ByteSize::as_bytes);
-    let needed = image.max(1).saturating_add(root_overhead());
+    let needed = image.max(1).saturating_add(DATA_OFFSET);
     if device.as_bytes() < needed {
         let least = ByteSize::from_bytes(needed);
         diags.push(

@@ -1,0 +1,118 @@
+//! `describe`: a VM's plan, and what has become of it.
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use disklet::vms::{DescribeArgs, DescribeOutput};
+use disklet_core::units::ByteSize;
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Failure, Result, on};
+use crate::libvirt::Libvirt;
+use crate::ps::state;
+use crate::record::Records;
+use crate::vms::{configuration, select};
+
+pub(crate) fn describe(args: &DescribeArgs) -> Result<String> {
+    let config = configuration(args.config.as_deref())?;
+    let records = Records::of(&config.data_dir);
+    let all = records.list()?;
+    let record = select(&all, &args.name, &args.namespace)?;
+    let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;
+    let path = records.plan_file(record.uuid);
+    let text = fs::read(&path).map_err(|error| on(&path, "read", error))?;
+    let damaged = |error| Failure::new(format!("{}: is not a plan", path.display())).because(error);
+    let mut plan: Map<String, Value> = serde_json::from_slice(&text).map_err(damaged)?;
+    plan.insert("state".into(), state(Some(&libvirt), record)?.into());
+    plan.insert("created".into(), record.created.into());
+    if let Some(Value::Array(disks)) = plan.get_mut("disks") {
+        for disk in disks {
+            let chain = chain(disk);
+            if let Value::Object(fields) = disk {
+                fields.insert("chain".into(), chain);
+            }
+        }
+    }
+    match args.output {
+        DescribeOutput::Text => Ok(for_people(&plan)),
+        DescribeOutput::Json => Ok(format!("{:#}\n", Value::Object(plan))),
+    }
+}
+
+/// The files and devices of a disk, topmost first, with what each really
+/// takes.
+fn chain(disk: &Value) -> Value {
+    let source = &disk["source"];
+    let links = [
+        ("file", &disk["format"]),
+        ("exposedAt", &disk["format"]),
+        ("path", &Value::Null),
+        ("backing", &source["backingFormat"]),
+    ];
+    let links = links.into_iter().filter_map(|(key, format)| {
+        let path = source[key].as_str()?;
+        let meta = fs::metadata(path).ok();
+        let is_file = meta.as_ref().is_some_and(fs::Metadata::is_file);
+        Some(json!({
+            "path": path,
+            "format": format,
+            "there": meta.is_some(),
+            "length": meta.as_ref().filter(|_| is_file).map(fs::Metadata::len),
+            "allocated": meta.filter(|_| is_file).map(|meta| meta.blocks() * 512),
+        }))
+    });
+    links.collect()
+}
+
+fn for_people(plan: &Map<String, Value>) -> String {
+    let word = |key: &str| {
+        plan.get(key)
+            .and_then(Value::as_str)
+            .unwrap_or("-")
+            .to_owned()
+    };
+    let mut text = String::new();
+    for (title, value) in [
+        ("Name", format!("{}/{}", word("namespace"), word("name"))),
+        ("UUID", word("uuid")),
+        ("Domain", word("domain")),
+        ("State", word("state")),
+    ] {
+        let _ = writeln!(text, "{title:8} {value}");
+    }
+    let _ = writeln!(text, "Disks");
+    let none = Vec::new();
+    for disk in plan.get("disks").and_then(Value::as_array).unwrap_or(&none) {
+        let field = |key: &str| disk[key].as_str().unwrap_or("-").to_owned();
+        let size = disk["size"].as_u64().map(ByteSize::from_bytes);
+        let _ = writeln!(
+            text,
+            "  {} {} {}, {}, serial {}",
+            field("target"),
+            field("name"),
+            size.map_or_else(|| "size of its file".to_owned(), |size| size.to_string()),
+            field("format"),
+            field("serial"),
+        );
+        for (depth, link) in disk["chain"].as_array().unwrap_or(&none).iter().enumerate() {
+            let _ = writeln!(text, "  {}└─ {}", "   ".repeat(depth + 1), link_words(link));
+        }
+    }
+    text
+}
+
+fn link_words(link: &Value) -> String {
+    let path = link["path"].as_str().unwrap_or("-");
+    let size = |key: &str| link[key].as_u64().map(ByteSize::from_bytes);
+    let what = match (link["there"].as_bool(), size("allocated")) {
+        (Some(true), Some(allocated)) => format!(", {allocated} allocated"),
+        (Some(true), None) if Path::new(path).is_absolute() => String::new(),
+        _ => ", MISSING".to_owned(),
+    };
+    match link["format"].as_str() {
+        Some(format) => format!("{path} ({format}{what})"),
+        None => format!("{path}{what}"),
+    }
+}

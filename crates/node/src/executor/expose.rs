@@ -1,0 +1,227 @@
+//! Devices and files of the machine, shown to libvirt at paths of ours.
+//!
+//! libvirt never gets the path that a user wrote. What is there is opened and
+//! checked once; a device gets a node of our own with its number, a file is
+//! bind-mounted by its descriptor. So nothing that happens to the user's path
+//! afterwards changes what the VM has, and no rights outside our directory
+//! change.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use disklet::manifests::device_number;
+use disklet_core::facts::DeviceNumber;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::failure::{Failure, Result, on};
+use crate::libvirt::QemuUser;
+
+/// Opens a device as nobody else may while it is mounted or otherwise taken.
+pub(super) fn open_device(
+    path: &Path,
+    wanted: Option<DeviceNumber>,
+) -> Result<(File, DeviceNumber)> {
+    let flags = OFlags::RDWR | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::BUSY) => {
+            return Err(Failure::new(format!("device {} is in use", path.display()))
+                .help("it is mounted, or part of something else: lsblk and findmnt show of what"));
+        }
+        Err(error) => return Err(on(path, "opened", error.into())),
+    };
+    let meta = file
+        .metadata()
+        .map_err(|error| on(path, "looked at", error))?;
+    if !meta.file_type().is_block_device() {
+        return Err(Failure::new(format!(
+            "{} is not a block device",
+            path.display()
+        )));
+    }
+    let number = device_number(meta.rdev());
+    match wanted {
+        Some(wanted) if wanted != number => Err(Failure::new(format!(
+            "{} is device {number} now, not {wanted} as before",
+            path.display()
+        ))
+        .help("somebody is changing the machine's devices: say it again")),
+        _ => Ok((file, number)),
+    }
+}
+
+/// Makes a node of ours for a device.
+pub(super) fn show_device(number: DeviceNumber, to: &Path, user: Option<QemuUser>) -> Result<()> {
+    prepare_place(to)?;
+    let device = rustix::fs::makedev(number.major, number.minor);
+    match fs::symlink_metadata(to) {
+        Ok(meta) if meta.file_type().is_block_device() && meta.rdev() == device => {}
+        Ok(_) => {
+            fs::remove_file(to).map_err(|error| on(to, "removed", error))?;
+            make_node(to, device)?;
+        }
+        Err(_) => make_node(to, device)?,
+    }
+    give_to(to, user)
+}
+
+fn make_node(to: &Path, device: u64) -> Result<()> {
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        to,
+        FileType::BlockDevice,
+        Mode::RUSR | Mode::WUSR,
+        device,
+    )
+    .map_err(|error| {
+        let failure = on(to, "made", error.into());
+        match error {
+            Errno::PERM => failure.help("devices of the machine need root"),
+            _ => failure,
+        }
+    })
+}
+
+/// Opens the disk image of a filesystem volume: no link, and nothing but a
+/// regular file.
+pub(super) fn open_image(path: &Path) -> Result<File> {
+    let failed = |error: Errno| on(path, "opened", error.into());
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Failure::new(format!(
+            "{} is no path of a file",
+            path.display()
+        )));
+    };
+    let directory = rustix::fs::open(
+        directory,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(failed)?;
+    let file = rustix::fs::openat2(
+        &directory,
+        name,
+        OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+    );
+    let file = match file {
+        Ok(file) => File::from(file),
+        Err(Errno::LOOP) => {
+            return Err(
+                Failure::new(format!("{} is a symbolic link", path.display()))
+                    .help("a claim's disk image has to be in its volume itself"),
+            );
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let meta = file
+        .metadata()
+        .map_err(|error| on(path, "looked at", error))?;
+    match meta.is_file() {
+        true => Ok(file),
+        false => Err(Failure::new(format!(
+            "{} is not a regular file",
+            path.display()
+        ))),
+    }
+}
+
+/// Shows an open file at a path of ours.
+pub(super) fn show_file(file: &File, from: &Path, to: &Path, user: Option<QemuUser>) -> Result<()> {
+    let meta = file
+        .metadata()
+        .map_err(|error| on(from, "looked at", error))?;
+    demand_rights(&meta, from, user)?;
+    prepare_place(to)?;
+    match fs::symlink_metadata(to) {
+        Ok(there) if (there.dev(), there.ino()) == (meta.dev(), meta.ino()) => return Ok(()),
+        Ok(_) => hide_file(to)?,
+        Err(_) => {}
+    }
+    File::create_new(to)
+        .and_then(|place| place.set_permissions(Permissions::from_mode(0o600)))
+        .map_err(|error| on(to, "made", error))?;
+    let source = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::mount::mount_bind(source, to).map_err(|error| {
+        let failure = on(to, "mounted on", error.into());
+        match error {
+            Errno::PERM => failure.help("disk images of claims need root"),
+            _ => failure,
+        }
+    })
+}
+
+/// Takes a file that was shown away again. That it is not there is as good.
+pub(super) fn hide_file(to: &Path) -> Result<()> {
+    loop {
+        match rustix::mount::unmount(to, UnmountFlags::NOFOLLOW) {
+            // It may have been mounted twice.
+            Ok(()) => {}
+            Err(Errno::INVAL | Errno::NOENT) => break,
+            Err(error) => return Err(on(to, "unmounted", error.into())),
+        }
+    }
+    match fs::remove_file(to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(on(to, "removed", error)),
+        _ => Ok(()),
+    }
+}
+
+/// Whoever owns the file decides who may write to it; we do not.
+fn demand_rights(meta: &fs::Metadata, path: &Path, user: Option<QemuUser>) -> Result<()> {
+    let Some(user) = user.filter(|user| user.user != 0) else {
+        return Ok(());
+    };
+    let bits = if meta.uid() == user.user {
+        meta.mode() >> 6
+    } else if meta.gid() == user.group {
+        meta.mode() >> 3
+    } else {
+        meta.mode()
+    };
+    if bits & 0o6 == 0o6 {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{}: QEMU runs as user {} and may not write to it",
+        path.display(),
+        user.user
+    ))
+    .help("make that user the owner of the file, as libvirt would"))
+}
+
+/// Our directory for the VM's things, on a filesystem on which device nodes
+/// are devices: /run usually is not.
+fn prepare_place(to: &Path) -> Result<()> {
+    let (Some(of_vm), Some(of_all)) = (to.parent(), to.parent().and_then(Path::parent)) else {
+        return Err(Failure::new(format!("{} is no path of ours", to.display())));
+    };
+    let failed = |error: io::Error| on(of_vm, "made", error);
+    fs::create_dir_all(of_all).map_err(failed)?;
+    let nodev = rustix::fs::statvfs(of_all)
+        .map_err(|error| failed(error.into()))?
+        .f_flag
+        .contains(rustix::fs::StatVfsMountFlags::NODEV);
+    if nodev {
+        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+        rustix::mount::mount("disklet", of_all, "tmpfs", flags, c"mode=0711,size=1m")
+            .map_err(|error| on(of_all, "mounted on", error.into()))?;
+    }
+    match fs::create_dir(of_vm) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+        _ => fs::set_permissions(of_vm, Permissions::from_mode(0o711)).map_err(failed),
+    }
+}
+
+/// Makes something of ours QEMU's.
+pub(super) fn give_to(path: &Path, user: Option<QemuUser>) -> Result<()> {
+    let Some(user) = user else { return Ok(()) };
+    std::os::unix::fs::lchown(path, Some(user.user), Some(user.group))
+        .map_err(|error| on(path, "given to QEMU's user", error))
+}

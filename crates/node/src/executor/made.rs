@@ -1,0 +1,100 @@
+//! What steps make, and how it goes again.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use disklet_core::plan::{HostPath, Step};
+
+use super::expose::hide_file;
+use crate::failure::{Result, on};
+use crate::libvirt::{Libvirt, pool_uuid};
+use crate::record::Made;
+
+/// What a step makes that has to go with the VM.
+pub(crate) fn made_by(step: &Step) -> Option<Made> {
+    let made = match step {
+        Step::EnsurePool { directory, .. } => Made::Pool {
+            uuid: pool_uuid(directory),
+        },
+        Step::CreateOverlay { file, .. } | Step::CreateVolume { file, .. } => {
+            Made::Volume { path: file.into() }
+        }
+        Step::WriteCloudInit { file, .. } => Made::File { path: file.into() },
+        Step::ExposeDevice {
+            from, to, number, ..
+        } => Made::Device {
+            path: to.into(),
+            number: match number {
+                Some(number) => number.to_string(),
+                None => from.to_string(),
+            },
+        },
+        Step::ExposeFile { from, to, .. } => Made::Mount {
+            path: to.into(),
+            from: canonical(from),
+        },
+        Step::DefineSecret { uuid, .. } => Made::Secret { uuid: *uuid },
+        Step::DefineDomain { uuid, .. } => Made::Domain { uuid: *uuid },
+        Step::PullImage { .. } | Step::FillRoot { .. } | Step::StartDomain { .. } => return None,
+    };
+    Some(made)
+}
+
+/// Two paths of one file shall be seen to be one.
+fn canonical(path: &HostPath) -> PathBuf {
+    let path = PathBuf::from(path.to_string());
+    fs::canonicalize(&path).unwrap_or(path)
+}
+
+/// Whether it is there, without a record that says that it is ours; a pool is
+/// ours by its UUID.
+pub(crate) fn is_there(libvirt: &Libvirt, made: &Made) -> Result<Option<String>> {
+    let at = |path: &Path| {
+        let there = path.symlink_metadata().is_ok();
+        there.then(|| path.display().to_string())
+    };
+    Ok(match made {
+        Made::File { path }
+        | Made::Volume { path }
+        | Made::Device { path, .. }
+        | Made::Mount { path, .. } => at(path),
+        Made::Secret { uuid } => libvirt.has_secret(*uuid)?.then(|| format!("secret {uuid}")),
+        Made::Domain { uuid } => libvirt.is_running(*uuid)?.map(|_| format!("domain {uuid}")),
+        Made::Pool { .. } => None,
+    })
+}
+
+/// Removes what was made. That it is not there is as good.
+pub(crate) fn unmake(libvirt: &Libvirt, made: &Made) -> Result<()> {
+    match made {
+        Made::Domain { uuid } => libvirt.remove(*uuid),
+        Made::Secret { uuid } => libvirt.remove_secret(*uuid),
+        Made::Pool { uuid } => libvirt.forget_pool(*uuid),
+        Made::Mount { path, .. } => {
+            hide_file(path)?;
+            remove_directory_of(path);
+            Ok(())
+        }
+        Made::Device { path, .. } => {
+            remove_file(path)?;
+            remove_directory_of(path);
+            Ok(())
+        }
+        Made::File { path } | Made::Volume { path } => remove_file(path),
+    }
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(on(path, "removed", error)),
+        _ => Ok(()),
+    }
+}
+
+/// The VM's own directory, unless something else of it is still there.
+fn remove_directory_of(path: &Path) {
+    if let Some(directory) = path.parent() {
+        let _ = fs::remove_dir(directory);
+    }
+}

@@ -1,0 +1,52 @@
+//! The persistent root: filled once, kept since.
+
+use std::fs::File;
+use std::path::Path;
+
+use disklet::manifests::root_fact;
+use disklet_block::convert::Watch;
+use disklet_block::device::{Caching, FileDevice};
+use disklet_block::gate::NoImplicitFiles;
+use disklet_block::image::{Format, Image};
+use disklet_block::root::{fill, look};
+use disklet_core::names::Sha256;
+use disklet_core::root::{RootVerdict, judge};
+
+use crate::failure::{Failure, Result};
+
+/// What a root shall be.
+pub(super) struct Wanted<'w> {
+    pub(super) image: &'w Path,
+    pub(super) digest: Sha256,
+    /// Where the plan has the disk begin.
+    pub(super) offset: u64,
+    /// What is on the device may be lost.
+    pub(super) overwrite: bool,
+}
+
+/// Fills a device, unless it is complete. Resolution has decided the same from
+/// what it saw; this is what counts.
+pub(super) fn have(device: File, name: &str, wanted: &Wanted<'_>, watch: &dyn Watch) -> Result<()> {
+    let failed = |error| Failure::new(format!("{name}: cannot be filled")).because(error);
+    let device = FileDevice::new(device, name, Caching::Direct).map_err(failed)?;
+    let found = root_fact(look(&device).map_err(failed)?);
+    let verdict = judge(found, &wanted.digest, wanted.overwrite)
+        .map_err(|refusal| Failure::new(format!("{name}: {refusal}")).help(refusal.remedy()))?;
+    let begins = match verdict {
+        RootVerdict::Keep(offset) => offset,
+        RootVerdict::Fill => disklet_core::root::DATA_OFFSET,
+    };
+    if begins != wanted.offset {
+        return Err(
+            Failure::new(format!("{name}: somebody has changed what is on it"))
+                .help("say it again, to look at it anew"),
+        );
+    }
+    if verdict == RootVerdict::Fill {
+        let image = FileDevice::open(wanted.image, Caching::Buffered).map_err(failed)?;
+        let image = Image::open(image, Format::Raw, &NoImplicitFiles).map_err(failed)?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        fill(&device, &image, wanted.digest.bytes(), threads, watch).map_err(failed)?;
+    }
+    Ok(())
+}

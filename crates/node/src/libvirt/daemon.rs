@@ -1,0 +1,79 @@
+//! Finding the daemon, and starting it where nobody has.
+
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use virt::connect::Connect;
+
+use crate::failure::{Failure, Result};
+
+const SYSTEM: &str = "qemu:///system";
+const SESSION: &str = "qemu:///session";
+
+/// The daemon that was asked for; else the system's; else a user's own. Root
+/// has none of its own, so the system's is started.
+pub(super) fn connect(wanted: Option<&str>) -> Result<Connect> {
+    // Errors are returned; the library would print them as well.
+    virt::error::clear_error_callback();
+    if let Some(uri) = wanted {
+        return Connect::open(Some(uri)).map_err(|error| no_answer(uri, error));
+    }
+    let error = match Connect::open(Some(SYSTEM)) {
+        Ok(connect) => return Ok(connect),
+        Err(error) => error,
+    };
+    if !rustix::process::geteuid().is_root() {
+        return Connect::open(Some(SESSION)).map_err(|error| no_answer(SESSION, error));
+    }
+    if std::path::Path::new("/run/libvirt/libvirt-sock").exists() && daemon_runs() {
+        return Err(no_answer(SYSTEM, error));
+    }
+    start_daemon()
+}
+
+fn no_answer(uri: &str, error: virt::error::Error) -> Failure {
+    Failure::new(format!("libvirt at {uri} does not answer"))
+        .because(error)
+        .help("start libvirtd, or say with --connect where it is")
+}
+
+fn daemon_runs() -> bool {
+    let pid = std::fs::read_to_string("/run/libvirtd.pid").ok();
+    pid.is_some_and(|pid| std::path::Path::new("/proc").join(pid.trim()).exists())
+}
+
+/// How long a daemon takes at most until it answers.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn start_daemon() -> Result<Connect> {
+    let _ = writeln!(
+        io::stderr(),
+        "no libvirt daemon answers: starting virtlogd and libvirtd"
+    );
+    for daemon in ["virtlogd", "libvirtd"] {
+        let status = Command::new(daemon)
+            .arg("-d")
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::null())
+            .status()
+            .map_err(|error| {
+                Failure::new(format!("{daemon} cannot be started"))
+                    .because(error)
+                    .help("install libvirt (Debian: libvirt-daemon-system), or say with --connect where it is")
+            })?;
+        if !status.success() && daemon == "libvirtd" {
+            return Err(Failure::new(format!(
+                "libvirtd cannot be started ({status})"
+            )));
+        }
+    }
+    let begun = Instant::now();
+    loop {
+        match Connect::open(Some(SYSTEM)) {
+            Ok(connect) => return Ok(connect),
+            Err(error) if begun.elapsed() > PATIENCE => return Err(no_answer(SYSTEM, error)),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What happens to domains, as libvirt tells it.
+
+use std::sync::Once;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use uuid::Uuid;
+use virt::connect::Connect;
+
+use super::ffi;
+use crate::failure::{Failure, Result};
+
+/// Something that libvirt has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A domain runs.
+    Started(Uuid),
+    /// A domain runs no more.
+    Stopped(Uuid, End),
+    /// The daemon is gone: what happens from now on is not told.
+    Lost,
+    /// A guest says that it is ready; its serial log tells, not libvirt.
+    Ready(Uuid),
+    /// The user wants no more of it.
+    Interrupted,
+}
+
+/// How a domain has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The guest switched itself off.
+    Shutdown,
+    /// Somebody has ended it.
+    Destroyed,
+    /// It has crashed, or QEMU has.
+    Failed,
+}
+
+/// Has libvirt's events delivered, by a thread of their own. Must come before
+/// the connection whose events are wanted.
+pub(crate) fn deliver() -> Result<()> {
+    static BEGUN: Once = Once::new();
+    let mut outcome = Ok(());
+    BEGUN.call_once(|| {
+        outcome = virt::event::event_register_default_impl()
+            .map_err(|error| Failure::new("libvirt's events cannot be had").because(error));
+        if outcome.is_ok() {
+            std::thread::spawn(|| while virt::event::event_run_default_impl().is_ok() {});
+        }
+    });
+    outcome
+}
+
+/// All that happens, and a way for others to tell something as well.
+#[derive(Debug)]
+pub(crate) struct Events {
+    pub(crate) receiver: Receiver<Event>,
+    pub(crate) sender: Sender<Event>,
+}
+
+/// All that happens from now on.
+pub(super) fn subscribe(connect: &Connect) -> Result<Events> {
+    let (sender, receiver) = channel();
+    ffi::on_lifecycle(connect, sender.clone())
+        .map_err(|error| Failure::new("libvirt does not tell of events").because(error))?;
+    Ok(Events { receiver, sender })
+}

@@ -1,0 +1,189 @@
+//! libvirt, as far as VMs need it.
+
+mod daemon;
+mod events;
+mod ffi;
+mod pools;
+mod secrets;
+
+use uuid::Uuid;
+use virt::connect::Connect;
+use virt::domain::Domain;
+use virt::error::{Error, ErrorNumber};
+use virt::stream::Stream;
+use virt::sys;
+
+use crate::failure::{Failure, Result};
+
+pub(crate) use events::{End, Event, Events};
+pub(crate) use pools::pool_uuid;
+
+/// A connection to a daemon.
+pub(crate) struct Libvirt {
+    connect: Connect,
+}
+
+/// Who QEMU runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QemuUser {
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+}
+
+impl Libvirt {
+    pub(crate) fn open(uri: Option<&str>) -> Result<Self> {
+        let connect = daemon::connect(uri)?;
+        Ok(Self { connect })
+    }
+
+    /// The same, with all that happens from now on.
+    pub(crate) fn open_listening(uri: Option<&str>) -> Result<(Self, Events)> {
+        events::deliver()?;
+        let libvirt = Self::open(uri)?;
+        let events = events::subscribe(&libvirt.connect)?;
+        Ok((libvirt, events))
+    }
+
+    /// Who QEMU runs as; nothing if that is whoever runs the daemon.
+    pub(crate) fn qemu_user(&self) -> Result<Option<QemuUser>> {
+        let capabilities = self.connect.capabilities().map_err(|error| {
+            Failure::new("libvirt does not tell its capabilities").because(error)
+        })?;
+        Ok(qemu_user_in(&capabilities))
+    }
+
+    /// Defines a domain; one of the same UUID takes the new definition.
+    pub(crate) fn define(&self, name: &str, xml: &str) -> Result<()> {
+        self.connect
+            .define_domain_xml(xml)
+            .map(drop)
+            .map_err(|error| {
+                Failure::new(format!("domain {name} cannot be defined")).because(error)
+            })
+    }
+
+    /// Starts a domain, unless it runs.
+    pub(crate) fn start(&self, uuid: Uuid) -> Result<()> {
+        let failed = |error| Failure::new("the VM cannot be started").because(error);
+        let Some(domain) = self.find(uuid)? else {
+            return Err(Failure::new("the VM's domain is gone"));
+        };
+        if domain.is_active().map_err(failed)? {
+            return Ok(());
+        }
+        domain.create().map_err(failed)
+    }
+
+    /// Whether a domain runs; nothing if it is not defined.
+    pub(crate) fn is_running(&self, uuid: Uuid) -> Result<Option<bool>> {
+        let Some(domain) = self.find(uuid)? else {
+            return Ok(None);
+        };
+        let running = domain.is_active().map_err(|error| {
+            Failure::new(format!("domain {uuid} cannot be looked at")).because(error)
+        })?;
+        Ok(Some(running))
+    }
+
+    /// Runs a domain that libvirt forgets when it ends.
+    pub(crate) fn run_once(&self, xml: &str) -> Result<()> {
+        self.connect
+            .create_domain_xml(xml, sys::VIR_DOMAIN_NONE)
+            .map(drop)
+            .map_err(|error| Failure::new("a domain cannot be started").because(error))
+    }
+
+    /// Asks a guest to switch itself off. Whether it heard is another question.
+    pub(crate) fn ask_to_stop(&self, uuid: Uuid) -> Result<()> {
+        let Some(domain) = self.find(uuid)? else {
+            return Ok(());
+        };
+        gone_is_good(domain.shutdown())
+            .map_err(|error| Failure::new("the guest cannot be asked to stop").because(error))
+    }
+
+    /// A stream from and to a domain's serial console, which never waits.
+    pub(crate) fn open_console(&self, uuid: Uuid, force: bool) -> Result<Stream> {
+        let failed = |error| {
+            Failure::new("its console cannot be opened")
+                .because(error)
+                .help("--force takes it over from somebody else")
+        };
+        let Some(domain) = self.find(uuid)? else {
+            return Err(Failure::new("its domain is gone"));
+        };
+        let stream = Stream::new(&self.connect, sys::VIR_STREAM_NONBLOCK).map_err(failed)?;
+        let flags = if force {
+            sys::VIR_DOMAIN_CONSOLE_FORCE
+        } else {
+            0
+        };
+        domain.open_console(None, &stream, flags).map_err(failed)?;
+        Ok(stream)
+    }
+
+    /// Ends a domain and forgets it. That there is none is as good.
+    pub(crate) fn remove(&self, uuid: Uuid) -> Result<()> {
+        let failed =
+            |error| Failure::new(format!("domain {uuid} cannot be removed")).because(error);
+        let Some(domain) = self.find(uuid)? else {
+            return Ok(());
+        };
+        if domain.is_active().map_err(failed)? {
+            gone_is_good(domain.destroy()).map_err(failed)?;
+        }
+        gone_is_good(domain.undefine()).map_err(failed)
+    }
+
+    fn find(&self, uuid: Uuid) -> Result<Option<Domain>> {
+        match self.connect.lookup_domain_by_uuid_string(&uuid.to_string()) {
+            Ok(domain) => Ok(Some(domain)),
+            Err(error) if error.code().is(ErrorNumber::NoDomain) => Ok(None),
+            Err(error) => {
+                Err(Failure::new(format!("domain {uuid} cannot be looked up")).because(error))
+            }
+        }
+    }
+}
+
+/// Somebody else, or the guest itself, was faster.
+fn gone_is_good(outcome: std::result::Result<(), Error>) -> std::result::Result<(), Error> {
+    outcome.or_else(|error| match error.code() {
+        code if code.is(ErrorNumber::NoDomain) || code.is(ErrorNumber::OperationInvalid) => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// The base label of the security model `dac`, such as `+64055:+64055`.
+fn qemu_user_in(capabilities: &str) -> Option<QemuUser> {
+    let (_, dac) = capabilities.split_once("<model>dac</model>")?;
+    let (dac, _) = dac.split_once("</secmodel>")?;
+    let (_, label) = dac.split_once("<baselabel")?;
+    let (label, _) = label.split_once("</baselabel>")?;
+    let (_, label) = label.split_once('>')?;
+    let (user, group) = label.split_once(':')?;
+    let number = |text: &str| text.trim().trim_start_matches('+').parse().ok();
+    Some(QemuUser {
+        user: number(user)?,
+        group: number(group)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_of_qemu_is_found_in_the_capabilities() {
+        let text = "<host><secmodel><model>apparmor</model><doi>0</doi></secmodel>\
+            <secmodel><model>dac</model><doi>0</doi>\
+            <baselabel type='kvm'>+64055:+107</baselabel>\
+            <baselabel type='qemu'>+64055:+107</baselabel></secmodel></host>";
+        let user = QemuUser {
+            user: 64055,
+            group: 107,
+        };
+        assert_eq!(qemu_user_in(text), Some(user));
+        assert_eq!(qemu_user_in("<host/>"), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! What guests write to their serial ports, as virtlogd keeps it.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+use uuid::Uuid;
+
+/// A VM's log. virtlogd renames it when it is full and begins a new one.
+#[derive(Debug, Clone)]
+pub(crate) struct SerialLog {
+    directory: PathBuf,
+}
+
+impl SerialLog {
+    pub(crate) fn of(data_dir: &str, uuid: Uuid) -> Self {
+        Self {
+            directory: Path::new(data_dir).join("vms").join(uuid.to_string()),
+        }
+    }
+
+    fn current(&self) -> PathBuf {
+        self.directory.join("serial.log")
+    }
+
+    /// All parts that are there, oldest first.
+    pub(crate) fn parts(&self) -> Vec<PathBuf> {
+        let older = (0..100_u32)
+            .map(|number| self.directory.join(format!("serial.log.{number}")))
+            .take_while(|path| path.exists());
+        let mut parts: Vec<_> = older.collect();
+        parts.reverse();
+        parts.push(self.current());
+        parts
+    }
+
+    /// Hands over all that is written, from the current part's beginning on,
+    /// until `take` has enough or the VM is removed.
+    pub(crate) fn follow(&self, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
+        let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        inotify::add_watch(
+            &watch,
+            &self.directory,
+            inotify::WatchFlags::MODIFY
+                | inotify::WatchFlags::CREATE
+                | inotify::WatchFlags::MOVED_TO
+                | inotify::WatchFlags::DELETE_SELF,
+        )?;
+        let mut open: Option<File> = None;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            loop {
+                let length = match &mut open {
+                    Some(file) => file.read(&mut buffer)?,
+                    None => 0,
+                };
+                if length > 0 {
+                    if !take(&buffer[..length]) {
+                        return Ok(());
+                    }
+                } else if !self.next_part(&mut open) {
+                    break;
+                }
+            }
+            if !self.directory.exists() || !wait(&watch, &mut buffer)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Goes on to a part that was begun since.
+    fn next_part(&self, open: &mut Option<File>) -> bool {
+        let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        let Ok(current) = File::open(self.current()) else {
+            return false;
+        };
+        let ours = open.as_ref().and_then(|file| file.metadata().ok());
+        let theirs = current.metadata().ok().map(identity);
+        if ours.map(identity) == theirs {
+            return false;
+        }
+        *open = Some(current);
+        true
+    }
+}
+
+/// Waits until something happens in the directory. Wakes now and then, so that
+/// whoever asked to stop is heard.
+fn wait(watch: &rustix::fd::OwnedFd, buffer: &mut [u8]) -> io::Result<bool> {
+    let second = Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    let mut wanted = [PollFd::new(watch, PollFlags::IN)];
+    match poll(&mut wanted, Some(&second)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    while rustix::io::read(watch, &mut *buffer).is_ok_and(|length| length > 0) {}
+    Ok(!crate::interrupt::asked())
+}
+
+/// Calls when the guest says that it is ready.
+pub(crate) fn when_ready(log: SerialLog, then: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(move || {
+        let mut signs = Signs::default();
+        let mut seen = false;
+        let _ = log.follow(|bytes| {
+            seen = signs.take(bytes);
+            !seen
+        });
+        if seen {
+            then();
+        }
+    });
+}
+
+/// Looks for the words by which a guest says that it is ready: cloud-init is
+/// done, or there is a login.
+#[derive(Debug, Default)]
+struct Signs {
+    line: Vec<u8>,
+}
+
+impl Signs {
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        for byte in bytes {
+            match byte {
+                b'\n' | b'\r' => self.line.clear(),
+                // A line without an end shall not fill the memory.
+                _ if self.line.len() >= 4096 => self.line.clear(),
+                _ => self.line.push(*byte),
+            }
+            if self.is_sign() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn is_sign(&self) -> bool {
+        let line = &self.line;
+        // A host name, and nothing else before it.
+        let prompt = line.strip_suffix(b" login: ");
+        prompt.is_some_and(|name| !name.is_empty() && !name.contains(&b' '))
+            || line.ends_with(b" finished at ")
+                && line.windows(10).any(|part| part == b"Cloud-init")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ready(text: &str) -> bool {
+        let mut signs = Signs::default();
+        // In pieces, as they come.
+        text.as_bytes().chunks(3).any(|piece| signs.take(piece))
+    }
+
+    #[test]
+    fn guests_say_that_they_are_ready_in_two_ways() {
+        assert!(is_ready("Debian GNU/Linux 12 web ttyS0\r\n\r\nweb login: "));
+        assert!(is_ready(
+            "[   61.2] cloud-init[210]: Cloud-init v. 22.4.2 finished at Mon"
+        ));
+        assert!(!is_ready(
+            "Cloud-init v. 22.4.2 running 'modules:final'\r\nfinished at last"
+        ));
+        assert!(!is_ready("no one can login: here\r\n"));
+    }
+}

@@ -1,0 +1,171 @@
+//! `domainType: auto`: whether guests can run by hardware here. What libvirt
+//! and /dev/kvm promise is not always so; a guest that really boots is.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use disklet_block::new_file::replace_file;
+use disklet_core::config::{Config, HypervisorChoice};
+use disklet_core::domain::Hypervisor;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::failure::{Failure, Result, on};
+use crate::libvirt::{End, Event, Libvirt};
+
+/// What a trial has shown, and for which machine.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Outcome {
+    version: u32,
+    /// `kvm` or `qemu`.
+    domain_type: String,
+    /// Another kernel or another QEMU may do better or worse.
+    kernel: String,
+    emulator: String,
+    emulator_size: u64,
+}
+
+const VERSION: u32 = 1;
+
+/// How long a BIOS takes at most to start one sector of code.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Puts the answer into the configuration. Asks the machine once, and
+/// remembers.
+pub(crate) fn decide(config: &mut Config, uri: Option<&str>) -> Result<()> {
+    if config.hypervisor != HypervisorChoice::Auto {
+        return Ok(());
+    }
+    let path = Path::new(&config.data_dir).join("domain-type.json");
+    let mut outcome = this_machine(&config.emulator);
+    let known = std::fs::read(&path).ok();
+    let known = known.and_then(|text| serde_json::from_slice::<Outcome>(&text).ok());
+    let hypervisor = match known {
+        Some(known) if known.is_about(&outcome) && known.domain_type == "kvm" => Hypervisor::Kvm,
+        Some(known) if known.is_about(&outcome) => Hypervisor::Qemu,
+        _ => {
+            let works = boots_by_hardware(config, uri)?;
+            let (hypervisor, name) = match works {
+                true => (Hypervisor::Kvm, "kvm"),
+                false => (Hypervisor::Qemu, "qemu"),
+            };
+            name.clone_into(&mut outcome.domain_type);
+            outcome.write(&path)?;
+            hypervisor
+        }
+    };
+    config.hypervisor = HypervisorChoice::Fixed(hypervisor);
+    Ok(())
+}
+
+fn this_machine(emulator: &str) -> Outcome {
+    let kernel = rustix::system::uname();
+    Outcome {
+        version: VERSION,
+        domain_type: String::new(),
+        kernel: kernel.release().to_string_lossy().into_owned(),
+        emulator: emulator.to_owned(),
+        emulator_size: std::fs::metadata(emulator).map_or(0, |meta| meta.len()),
+    }
+}
+
+impl Outcome {
+    fn is_about(&self, machine: &Self) -> bool {
+        (self.version, &self.kernel) == (machine.version, &machine.kernel)
+            && (&self.emulator, self.emulator_size) == (&machine.emulator, machine.emulator_size)
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let failed = |error| on(path, "written", error);
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(failed)?;
+        }
+        let text = serde_json::to_vec_pretty(self).unwrap_or_default();
+        replace_file(path, &text, 0o644).map_err(failed)
+    }
+}
+
+/// Boots one sector of code by hardware, which switches the machine off again.
+fn boots_by_hardware(config: &Config, uri: Option<&str>) -> Result<bool> {
+    if !Path::new("/dev/kvm").exists() {
+        return Ok(false);
+    }
+    let (libvirt, events) = Libvirt::open_listening(uri)?;
+    let uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, &std::process::id().to_be_bytes());
+    let disk = TrialDisk::write(config)?;
+    let xml = trial_xml(uuid, &config.emulator, &disk.path);
+    if libvirt.run_once(&xml).is_err() {
+        return Ok(false);
+    }
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match events.receiver.recv_timeout(left) {
+            Ok(Event::Stopped(whose, end)) if whose == uuid => return Ok(end == End::Shutdown),
+            Ok(Event::Lost) => {
+                return Err(Failure::new("libvirt went away during a trial boot"));
+            }
+            Ok(_) => {}
+            Err(_) => {
+                libvirt.remove(uuid)?;
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// The disk of the trial; it goes with this.
+struct TrialDisk {
+    path: PathBuf,
+}
+
+impl TrialDisk {
+    fn write(config: &Config) -> Result<Self> {
+        let directory = Path::new(&config.data_dir);
+        let path = directory.join(format!("trial-{}.img", std::process::id()));
+        let failed = |error| on(&path, "written", error);
+        std::fs::create_dir_all(directory).map_err(failed)?;
+        replace_file(&path, &switches_itself_off(), 0o644).map_err(failed)?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for TrialDisk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A boot sector that has the BIOS switch the machine off (APM 1.2).
+fn switches_itself_off() -> Vec<u8> {
+    let code: &[u8] = &[
+        0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, // no segments, a stack
+        0xb8, 0x01, 0x53, 0x31, 0xdb, 0xcd, 0x15, // connect
+        0xb8, 0x0e, 0x53, 0x31, 0xdb, 0xb9, 0x02, 0x01, 0xcd, 0x15, // version 1.2
+        0xb8, 0x07, 0x53, 0xbb, 0x01, 0x00, 0xb9, 0x03, 0x00, 0xcd, 0x15, // off
+        0xf4, 0xeb, 0xfd, // else nothing, for ever
+    ];
+    let mut disk = vec![0; 1 << 20];
+    disk[..code.len()].copy_from_slice(code);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk
+}
+
+fn trial_xml(uuid: Uuid, emulator: &str, disk: &Path) -> String {
+    let escape = |text: &str| {
+        let text = text.replace('&', "&amp;").replace('<', "&lt;");
+        text.replace('\'', "&apos;")
+    };
+    format!(
+        "<domain type='kvm'><name>disklet-trial-{uuid}</name><uuid>{uuid}</uuid>\
+         <memory unit='MiB'>32</memory><os><type arch='x86_64' machine='pc'>hvm</type></os>\
+         <features><acpi/></features><on_poweroff>destroy</on_poweroff>\
+         <devices><emulator>{}</emulator><disk type='file' device='disk'>\
+         <driver name='qemu' type='raw'/><source file='{}'><seclabel model='dac' relabel='no'/></source>\
+         <backingStore/><target dev='hda' bus='ide'/><readonly/></disk>\
+         <controller type='usb' model='none'/><memballoon model='none'/></devices></domain>",
+        escape(emulator),
+        escape(&disk.display().to_string())
+    )
+}

@@ -1,0 +1,230 @@
+//! What can be done to a VM: prepare, start, stop, release, reconcile. Each may
+//! be said again at any time, and after any crash.
+
+use std::fs::File;
+
+use disklet_block::convert::Watch;
+use disklet_block::new_file::replace_file;
+use disklet_core::config::Config;
+use disklet_core::plan::{Plan, Step};
+use disklet_core::text::Reveal;
+
+use crate::cut::{self, Cut};
+use crate::executor::{Executor, is_there, made_by, unmake};
+use crate::failure::{Failure, Result, on};
+use crate::libvirt::Libvirt;
+use crate::record::{Held, Made, Phase, Record, Records};
+
+/// This machine, as far as VMs go.
+pub(crate) struct Node<'n> {
+    pub(crate) libvirt: &'n Libvirt,
+    pub(crate) config: &'n Config,
+    pub(crate) records: &'n Records,
+}
+
+impl Node<'_> {
+    /// Makes all that a VM needs. If this is the VM's first time and it fails,
+    /// nothing is left.
+    pub(crate) fn prepare(&self, plan: &Plan, held: Held, watch: &dyn Watch) -> Result<Held> {
+        let before = held.read()?;
+        let shared = self.records.hold_shared_things()?;
+        let outcome = self.intend(plan, &held, before.as_ref(), shared);
+        let outcome = outcome.and_then(|()| self.carry_out(plan, watch, is_preparation));
+        match outcome {
+            Ok(()) => {
+                self.set_phase(&held, Phase::Ready)?;
+                Ok(held)
+            }
+            // What an earlier run has completed stays for the next.
+            Err(failure) => {
+                if before.is_none() {
+                    self.release(held)?;
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Has a prepared VM run.
+    pub(crate) fn start(&self, plan: &Plan, watch: &dyn Watch) -> Result<()> {
+        let outcome = self.carry_out(plan, watch, |step| !is_preparation(step));
+        // QEMU has opened its disks, or will not: no key is needed any more.
+        for step in &plan.steps {
+            if let Some(made @ Made::Secret { .. }) = made_by(step) {
+                unmake(self.libvirt, &made)?;
+            }
+        }
+        outcome
+    }
+
+    /// Removes everything that a record names, in reverse, and then the record.
+    pub(crate) fn release(&self, held: Held) -> Result<()> {
+        if let Some(record) = held.read()? {
+            self.set_phase(&held, Phase::Releasing)?;
+            self.unmake_all(&record, |_| true)?;
+        }
+        cut::boundary(Cut::Forgetting);
+        held.forget()
+    }
+
+    /// The same, but the volumes and the record of them stay.
+    pub(crate) fn release_but_volumes(&self, held: &Held) -> Result<()> {
+        let Some(mut record) = held.read()? else {
+            return Ok(());
+        };
+        self.unmake_all(&record, |made| !matches!(made, Made::Volume { .. }))?;
+        record.phase = Phase::Kept;
+        held.write(&record)
+    }
+
+    /// Finishes what a crash has left half done: VMs that were never complete,
+    /// or were being removed. Says which.
+    pub(crate) fn reconcile(&self) -> Result<Vec<String>> {
+        let mut removed = Vec::new();
+        for record in self.records.list()? {
+            let is_half = |record: &Record| match record.phase {
+                Phase::Preparing | Phase::Releasing => true,
+                Phase::Ready | Phase::Kept => false,
+            };
+            if !is_half(&record) || self.records.is_held(record.uuid) {
+                continue;
+            }
+            let held = self.records.hold(record.uuid)?;
+            if held.read()?.is_some_and(|record| is_half(&record)) {
+                self.release(held)
+                    .map_err(|failure| failure.of(&record.full_name()))?;
+                removed.push(record.full_name());
+            }
+        }
+        self.records.sweep()?;
+        Ok(removed)
+    }
+
+    /// Writes down what is about to be made, unless something is in the way.
+    fn intend(
+        &self,
+        plan: &Plan,
+        held: &Held,
+        before: Option<&Record>,
+        _shared: File,
+    ) -> Result<()> {
+        let made: Vec<Made> = plan.steps.iter().filter_map(made_by).collect();
+        let known = |made: &Made| before.is_some_and(|record| record.made.contains(made));
+        for made in made.iter().filter(|made| !known(made)) {
+            if let Some(what) = is_there(self.libvirt, made)? {
+                return Err(Failure::new(format!(
+                    "{what} is there already and was not made for this VM"
+                ))
+                .help("remove it if nobody needs it, or give the VM another name or UUID"));
+            }
+        }
+        self.refuse_taken(plan, &made)?;
+        let mut record = Record::of(plan, made);
+        if let Some(before) = before {
+            record.created = before.created;
+            record.phase = match before.phase {
+                // A half-done VM is whole only when all of it is.
+                Phase::Preparing => Phase::Preparing,
+                Phase::Ready | Phase::Kept | Phase::Releasing => Phase::Ready,
+            };
+            // What the VM had and has no more still has to go with it.
+            let gone = before
+                .made
+                .iter()
+                .filter(|made| !record.made.contains(made));
+            record.made = gone.cloned().chain(record.made.iter().cloned()).collect();
+        }
+        self.keep_plan(plan)?;
+        held.write(&record)
+    }
+
+    /// For whoever describes the VM later; secrets are not in it.
+    fn keep_plan(&self, plan: &Plan) -> Result<()> {
+        let path = self.records.plan_file(plan.uuid);
+        let text = serde_json::to_vec(&plan.view(Reveal::Redact))
+            .map_err(|error| Failure::new("the plan cannot be written").because(error))?;
+        replace_file(&path, &text, 0o600).map_err(|error| on(&path, "written", error))
+    }
+
+    /// A device or a file belongs to one running VM at a time.
+    fn refuse_taken(&self, plan: &Plan, made: &[Made]) -> Result<()> {
+        for other in self.records.list()? {
+            let shares = other.made.iter().find_map(|theirs| {
+                let same = |ours: &&Made| ours.uses_what(theirs);
+                made.iter().find(same)
+            });
+            let (Some(what), false) = (shares, other.uuid == plan.uuid) else {
+                continue;
+            };
+            let running = self.libvirt.is_running(other.uuid)? == Some(true);
+            if running || self.records.is_held(other.uuid) {
+                return Err(
+                    Failure::new(format!("{what} is in use by VM {}", other.full_name()))
+                        .help("two VMs that write to one disk destroy it: stop the other VM first"),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(
+        &self,
+        plan: &Plan,
+        watch: &dyn Watch,
+        wanted: impl Fn(&Step) -> bool,
+    ) -> Result<()> {
+        let executor = Executor {
+            libvirt: self.libvirt,
+            config: self.config,
+            plan,
+            user: self.libvirt.qemu_user()?,
+            watch,
+        };
+        for step in plan.steps.iter().filter(|step| wanted(step)) {
+            cut::boundary(Cut::Before(step.kind()));
+            if watch.cancelled() {
+                return Err(Failure::cancelled());
+            }
+            executor.carry_out(step)?;
+        }
+        cut::boundary(Cut::Done);
+        Ok(())
+    }
+
+    fn unmake_all(&self, record: &Record, wanted: impl Fn(&Made) -> bool) -> Result<()> {
+        for made in record.made.iter().rev().filter(|made| wanted(made)) {
+            cut::boundary(Cut::Removing);
+            match made {
+                Made::Pool { .. } => self.unmake_pool(record, made)?,
+                _ => unmake(self.libvirt, made)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The last VM takes the pool along.
+    fn unmake_pool(&self, record: &Record, pool: &Made) -> Result<()> {
+        let _shared = self.records.hold_shared_things()?;
+        let others = self.records.list()?;
+        let mut others = others.iter().filter(|other| other.uuid != record.uuid);
+        match others.any(|other| other.made.contains(pool)) {
+            true => Ok(()),
+            false => unmake(self.libvirt, pool),
+        }
+    }
+
+    fn set_phase(&self, held: &Held, phase: Phase) -> Result<()> {
+        match held.read()? {
+            Some(mut record) if record.phase != phase => {
+                record.phase = phase;
+                held.write(&record)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Everything but the start.
+fn is_preparation(step: &Step) -> bool {
+    !matches!(step, Step::StartDomain { .. })
+}

@@ -1,0 +1,170 @@
+//! VMs with each kind of disk.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use disklet_core::plan::StepKind;
+
+use super::{Machine, guest};
+
+/// What a VM has beside its root overlay and cloud-init image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    NewVolume,
+    RawDevice,
+    BlockClaim,
+    DiskImage,
+    /// Instead of the overlay.
+    PersistentRoot,
+    Ceph,
+}
+
+impl Kind {
+    pub(crate) const LOCAL: [Self; 5] = [
+        Self::NewVolume,
+        Self::RawDevice,
+        Self::BlockClaim,
+        Self::DiskImage,
+        Self::PersistentRoot,
+    ];
+
+    /// The VM that shows how a step can be cut. A new step without a VM does
+    /// not compile.
+    pub(crate) fn showing(step: StepKind) -> Self {
+        match step {
+            StepKind::EnsurePool
+            | StepKind::PullImage
+            | StepKind::CreateOverlay
+            | StepKind::CreateVolume
+            | StepKind::WriteCloudInit
+            | StepKind::DefineDomain
+            | StepKind::StartDomain => Self::NewVolume,
+            StepKind::ExposeDevice => Self::RawDevice,
+            StepKind::ExposeFile => Self::DiskImage,
+            StepKind::FillRoot => Self::PersistentRoot,
+            StepKind::DefineSecret => Self::Ceph,
+        }
+    }
+}
+
+/// A VM's manifest, and what it refers to on this machine.
+pub(crate) struct Fixture {
+    pub(crate) manifest: String,
+    /// The bytes behind its disk, if they are there without the VM.
+    pub(crate) disk: Option<PathBuf>,
+    kind: Kind,
+    device: Option<LoopDevice>,
+}
+
+impl Fixture {
+    /// A VM of the smallest guest with one more disk.
+    pub(crate) fn new(machine: &Machine, name: &str, kind: Kind) -> Self {
+        machine.add_image("tiny", &guest::disk());
+        let size = 8 << 20;
+        let (disk, device) = match kind {
+            Kind::NewVolume | Kind::Ceph => (None, None),
+            Kind::DiskImage => {
+                std::fs::create_dir_all(machine.path("volume")).unwrap();
+                (Some(machine.write("volume/disk.img", vec![0; size])), None)
+            }
+            Kind::RawDevice | Kind::BlockClaim | Kind::PersistentRoot => {
+                let file = machine.write("device.img", vec![0; size]);
+                let device = LoopDevice::attach(&file);
+                (Some(file), Some(device))
+            }
+        };
+        let path = match (&device, &disk) {
+            (Some(device), _) => device.path.clone(),
+            (None, Some(disk)) => disk.parent().unwrap().display().to_string(),
+            _ => String::new(),
+        };
+        let text = manifest(name, kind, &path);
+        let manifest = machine.write("pod.yaml", text).display().to_string();
+        Self {
+            manifest,
+            disk,
+            kind,
+            device,
+        }
+    }
+
+    /// Makes a root's device blank, so that it has to be filled again.
+    pub(crate) fn reset(&self) {
+        if let (Kind::PersistentRoot, Some(device)) = (self.kind, &self.device) {
+            let open = std::fs::File::options().write(true).open(&device.path);
+            let open = open.unwrap();
+            open.write_all_at(&vec![0; 8 << 20], 0).unwrap();
+            open.sync_all().unwrap();
+        }
+    }
+}
+
+fn manifest(name: &str, kind: Kind, path: &str) -> String {
+    let flex = |options: &str| {
+        format!(
+            "  volumes:\n  - name: data\n    flexVolume:\n      driver: virtlet/flexvolume_driver\n      options: {options}\n"
+        )
+    };
+    let claim = "  volumes:\n  - name: data\n    persistentVolumeClaim: {claimName: data}\n";
+    let (devices, volumes) = match kind {
+        Kind::NewVolume => (String::new(), flex("{type: qcow2, capacity: 8MB}")),
+        Kind::RawDevice => (String::new(), flex(&format!("{{type: raw, path: {path}}}"))),
+        Kind::Ceph => (
+            String::new(),
+            flex(
+                "{type: ceph, monitor: '127.0.0.1:1', pool: p, volume: v, user: u, secret: QVFEZA==}",
+            ),
+        ),
+        Kind::DiskImage => (String::new(), claim.to_owned()),
+        Kind::BlockClaim => (devices_at("/dev/data"), claim.to_owned()),
+        Kind::PersistentRoot => (devices_at("/"), claim.to_owned()),
+    };
+    let mut text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  annotations:\n    kubernetes.io/target-runtime: virtlet.cloud\n\
+         spec:\n  containers:\n  - name: vm\n    image: virtlet.cloud/tiny\n    resources: {{limits: {{memory: 64Mi}}}}\n{devices}{volumes}"
+    );
+    if volumes == claim {
+        let mode = if kind == Kind::DiskImage {
+            "Filesystem"
+        } else {
+            "Block"
+        };
+        text += &format!(
+            "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data}}\n\
+             spec: {{accessModes: [ReadWriteOnce], volumeMode: {mode}, storageClassName: '', resources: {{requests: {{storage: 4Mi}}}}}}\n\
+             ---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: data}}\n\
+             spec: {{accessModes: [ReadWriteOnce], volumeMode: {mode}, capacity: {{storage: 8Mi}}, hostPath: {{path: {path}}}}}\n"
+        );
+    }
+    text
+}
+
+fn devices_at(path: &str) -> String {
+    format!("    volumeDevices: [{{name: data, devicePath: {path}}}]\n")
+}
+
+/// A file as a block device; it goes with this.
+pub(crate) struct LoopDevice {
+    pub(crate) path: String,
+}
+
+impl LoopDevice {
+    pub(crate) fn attach(file: &Path) -> Self {
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--direct-io=off"])
+            .arg(file)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        Self {
+            path: String::from_utf8(output.stdout).unwrap().trim().to_owned(),
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.path).status();
+    }
+}
