@@ -43,8 +43,8 @@ pub(crate) enum Command {
 /// A VM is a Pod with the annotation `kubernetes.io/target-runtime:
 /// virtlet.cloud` or with `runtimeClassName: disklet`. The objects that it
 /// refers to (PersistentVolumeClaim, PersistentVolume, ConfigMap, Secret) must
-/// be in the input as well. Claims without a status are bound as the cluster
-/// would bind them.
+/// be in the input as well; its ServiceAccount counts if it is there. Claims
+/// without a status are bound as the cluster would bind them.
 ///
 /// The plan shows each VM's disks in order, where their bytes come from, where
 /// the guest mounts them, the steps that would be carried out, the libvirt

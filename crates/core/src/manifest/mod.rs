@@ -4,12 +4,14 @@
 //! is an error. Kubernetes' kinds are narrow views: only the fields that play
 //! a part are looked at, since the API server has checked the rest.
 
+mod account;
 mod annotations;
 mod claim;
 mod container;
 mod cpu;
 mod data;
 mod files;
+mod kinds;
 mod meta;
 mod pod;
 mod selector;
@@ -20,6 +22,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
+pub use account::ServiceAccount;
 pub use annotations::{
     Annotations, CpuModel, DataRef, DiskDriver, KeyedDataRef, ObjectKind, TextEncoding,
 };
@@ -35,10 +38,10 @@ pub use selector::Selector;
 pub use storage::RemoteStorage;
 pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 
-use crate::config::Config;
-use crate::diag::{Diagnostic, Diagnostics, Place, Severity};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName};
 use crate::yaml::{self, Limits, Spanned, View};
+use kinds::{KINDS, is_of_the_core, kind_of, skip};
 
 /// A namespaced object's key.
 pub type Key = (Namespace, ObjectName);
@@ -56,6 +59,8 @@ pub struct Objects {
     pub config_maps: BTreeMap<Key, DataObject>,
     /// Secrets.
     pub secrets: BTreeMap<Key, DataObject>,
+    /// ServiceAccounts.
+    pub accounts: BTreeMap<Key, ServiceAccount>,
     pod_places: BTreeMap<Key, Place>,
     refused: BTreeSet<(String, String, String)>,
 }
@@ -161,6 +166,10 @@ impl Objects {
                 let secret = DataObject::read_secret(view, namespace, diags);
                 insert_once(&mut self.secrets, secret, name, diags);
             }
+            name @ "ServiceAccount" => {
+                let account = ServiceAccount::read(view, namespace, diags);
+                insert_once(&mut self.accounts, account, name, diags);
+            }
             "List" => self.read_items(view, None, namespace, diags),
             name => {
                 let of = name.strip_suffix("List");
@@ -226,113 +235,6 @@ fn not_a_vm(view: &View<'_>) -> Diagnostic {
     ))
 }
 
-/// The kinds that play a part.
-const KINDS: [&str; 5] = [
-    "Pod",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "ConfigMap",
-    "Secret",
-];
-
-/// What an object says that it is. In a typed list, the items of the API
-/// server's own answers leave it to the list.
-fn kind_of(
-    view: &View<'_>,
-    listed: Option<&'static str>,
-    diags: &mut Diagnostics,
-) -> Option<Spanned<String>> {
-    let mut fields = view.fields(diags)?;
-    if let Some(kind) = fields.get("kind") {
-        return kind.spanned_text(diags);
-    }
-    if let Some(listed) = listed {
-        return Some(Spanned {
-            value: listed.to_owned(),
-            place: view.place.clone(),
-        });
-    }
-    if let Some(setting) = Config::FIELDS.iter().find_map(|key| fields.get(key)) {
-        diags.push(
-            Diagnostic::error(
-                &setting.place,
-                "a setting of the node has no place in a manifest",
-            )
-            .help("give the configuration file with --config instead of -f"),
-        );
-        return None;
-    }
-    fields.required_text("kind", diags)
-}
-
-/// Whether an object is of the kinds that we know by their name alone: others
-/// may have a kind of the same name.
-fn is_of_the_core(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) -> bool {
-    let name = kind.value.strip_suffix("List").unwrap_or(&kind.value);
-    if !(name.is_empty() || KINDS.contains(&name)) {
-        return true;
-    }
-    let version = view
-        .fields(diags)
-        .and_then(|mut fields| fields.spanned_text("apiVersion", diags));
-    let Some(version) = version.filter(|version| version.value != "v1") else {
-        return true;
-    };
-    diags.push(if version.value.contains('/') {
-        Diagnostic::aside(
-            &kind.place,
-            format!(
-                "skipped: a {} of {} plays no part in a plan",
-                kind.value, version.value
-            ),
-        )
-    } else {
-        Diagnostic::error(&version.place, format!("not a version of a {}", kind.value))
-            .found(format!("{:?}", version.value))
-            .allowed("v1")
-    });
-    false
-}
-
-fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) {
-    let lists = KINDS.map(|kind| format!("{kind}List"));
-    let lists = lists.iter().map(String::as_str);
-    let known = || KINDS.into_iter().chain(lists.clone()).chain(["List"]);
-    if known().any(|known| known.eq_ignore_ascii_case(&kind.value)) {
-        diags.push(
-            Diagnostic::error(&kind.place, "unknown kind")
-                .found(format!("{:?}", kind.value))
-                .did_you_mean(&kind.value, known()),
-        );
-        return;
-    }
-    let template = view.node.get("spec").and_then(|spec| spec.get("template"));
-    let mut notice = Diagnostic::aside(
-        &kind.place,
-        format!("skipped: a {} plays no part in a plan", kind.value),
-    );
-    if template.is_some_and(pod::is_vm) {
-        notice.severity = Severity::Notice;
-        notice.message = format!(
-            "skipped: the VM pods of a {} are planned one by one, once they exist",
-            kind.value
-        );
-        notice.help = Some("give the pod itself, such as from kubectl get pod -o yaml".to_owned());
-    }
-    if kind.value == "NodeFacts" {
-        notice.severity = Severity::Notice;
-        notice.message = "skipped: facts of a node are given with --facts".to_owned();
-    }
-    if ["VM", "VirtualMachine", "VirtualMachineInstance"].contains(&kind.value.as_str()) {
-        notice.severity = Severity::Notice;
-        notice.message = format!(
-            "skipped: {} objects are not planned by this version, VM pods are",
-            kind.value
-        );
-    }
-    diags.push(notice);
-}
-
 /// An object that stands in the input once.
 trait Unique {
     type Key: Ord;
@@ -361,6 +263,16 @@ impl Unique for Claim {
 }
 
 impl Unique for DataObject {
+    type Key = Key;
+    fn key(&self) -> Key {
+        self.meta.key()
+    }
+    fn place(&self) -> &Place {
+        &self.meta.place
+    }
+}
+
+impl Unique for ServiceAccount {
     type Key = Key;
     fn key(&self) -> Key {
         self.meta.key()

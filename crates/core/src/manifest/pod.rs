@@ -7,6 +7,7 @@ use crate::names::{HostName, Namespace};
 use crate::yaml::{Fields, Node, Spanned, Value, View};
 
 use super::Meta;
+use super::account::{AUTOMOUNT, DEFAULT_ACCOUNT};
 use super::annotations::{Annotations, RECREATE_ROOT};
 use super::container::Container;
 use super::meta::{parse_name, texts};
@@ -36,8 +37,9 @@ pub struct VmPod {
     pub(crate) unnamed: Vec<Spanned<VolumeSource>>,
     /// The service account's name.
     pub service_account: String,
-    /// Whether the account's token belongs in the guest.
-    pub mounts_token: bool,
+    /// Whether the account's token belongs in the guest, if the pod says so
+    /// itself.
+    pub mounts_token: Option<bool>,
     /// The guest's host name.
     pub hostname: String,
     /// The node that it is bound to, if it is.
@@ -147,12 +149,10 @@ impl VmPod {
         let service_account = spec
             .text("serviceAccountName", diags)
             .or_else(|| spec.text("serviceAccount", diags))
-            .unwrap_or("default")
+            .filter(|name| !name.is_empty())
+            .unwrap_or(DEFAULT_ACCOUNT)
             .to_owned();
-        let mounts_token = spec
-            .get("automountServiceAccountToken")
-            .and_then(|view| view.bool(diags))
-            .unwrap_or(true);
+        let mounts_token = spec.get(AUTOMOUNT).and_then(|view| view.bool(diags));
         let hostname = spec
             .spanned_text("hostname", diags)
             .filter(|name| !name.value.is_empty())

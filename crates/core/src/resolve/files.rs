@@ -15,7 +15,7 @@ use crate::manifest::{
     DataObject, DataRef, DataSource, FieldRef, FileSource, ObjectKind, SourceFiles, VmPod,
     VolumeMount, VolumeSource,
 };
-use crate::names::DataKey;
+use crate::names::{DataKey, ObjectName};
 use crate::text::{Content, Secret};
 use crate::yaml::Spanned;
 
@@ -146,7 +146,7 @@ impl Resolver<'_> {
             .mounts
             .iter()
             .any(|mount| mount.path.value.as_str() == TOKEN_DIRECTORY);
-        if explicit || !pod.mounts_token {
+        if explicit || !self.mounts_token(pod) {
             return Vec::new();
         }
         let secret = self.objects.secrets.values().find(|secret| {
@@ -171,6 +171,16 @@ impl Resolver<'_> {
             .into_iter()
             .filter_map(in_directory)
             .collect()
+    }
+
+    /// The pod's word, else its account's; without either there is a token.
+    fn mounts_token(&self, pod: &VmPod) -> bool {
+        let of_account = || {
+            let name = ObjectName::parse(&pod.service_account).ok()?;
+            let key = (pod.meta.namespace.clone(), name);
+            self.objects.accounts.get(&key)?.mounts_token
+        };
+        pod.mounts_token.or_else(of_account).unwrap_or(true)
     }
 
     /// `VirtletFilesFromDataSource`: key X has the content, X_path the path,
