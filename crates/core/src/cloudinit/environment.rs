@@ -1,28 +1,23 @@
 //! The container's environment, as a file for a shell to read.
 
 use super::shell::quote;
-use crate::text::{Secret, Text};
+use crate::text::{Reveal, Secret, Text};
 
 /// Where the environment goes; Virtlet's name for it.
 pub(super) const ENVIRONMENT_FILE: &str = "/etc/cloud/environment";
 
-/// The file's text: secret if a value is, unknown as long as a value is.
+/// The file's text, which is secret if a value is. A value to come has a line
+/// that shells pass over: the others are known all the same.
 pub(super) fn file_text(variables: &[(String, Text)]) -> Text {
-    let unknown = variables.iter().find_map(|(_, value)| match value {
-        Text::Later(when) => Some(when),
-        Text::Public(_) | Text::Secret(_) => None,
-    });
-    if let Some(when) = unknown {
-        return Text::Later(when.clone());
-    }
-    let line = |(name, value): &(String, Text)| {
-        format!("{name}={}\n", quote(value.known().unwrap_or_default()))
+    let line = |(name, value): &(String, Text)| match value {
+        Text::Later(_) => format!("# {name}={}\n", value.render(Reveal::Redact)),
+        Text::Public(_) | Text::Secret(_) => {
+            format!("{name}={}\n", quote(value.known().unwrap_or_default()))
+        }
     };
     let text: String = variables.iter().map(line).collect();
-    if variables
-        .iter()
-        .any(|(_, value)| matches!(value, Text::Secret(_)))
-    {
+    let is_secret = |(_, value): &(String, Text)| matches!(value, Text::Secret(_));
+    if variables.iter().any(is_secret) {
         Text::Secret(Secret::new(text))
     } else {
         Text::Public(text)
@@ -67,12 +62,24 @@ mod tests {
     }
 
     #[test]
-    fn a_value_to_come_leaves_the_file_to_come() {
-        let later = Text::Later("issued when the pod starts".to_owned());
-        let variables = [
-            variable("KEY", Text::Secret(Secret::new("hunter2"))),
-            variable("TOKEN", later.clone()),
-        ];
-        assert_eq!(file_text(&variables), later);
+    fn a_value_to_come_hides_nothing_but_itself() {
+        let later = || variable("IP", Text::Later("known when the pod runs".to_owned()));
+        let text = file_text(&[
+            variable("A", "1".into()),
+            later(),
+            variable("B", "2".into()),
+        ]);
+        assert_eq!(
+            text,
+            Text::from("A=1\n# IP=<known when the pod runs>\nB=2\n")
+        );
+        let read = format!("{}printf %s \"$A${{IP-none}}$B\"", text.known().unwrap());
+        assert_eq!(sh(&read), "1none2");
+
+        let secret = variable("KEY", Text::Secret(Secret::new("hunter2")));
+        assert_eq!(
+            file_text(&[secret, later()]),
+            Text::Secret(Secret::new("KEY=hunter2\n# IP=<known when the pod runs>\n"))
+        );
     }
 }

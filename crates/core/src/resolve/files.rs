@@ -328,6 +328,9 @@ pub(super) fn field_content(pod: &VmPod, field: &FieldRef) -> Content {
         FieldRef::Label(key) => find(&pod.meta.labels, key),
         FieldRef::Annotation(key) => find(&pod.raw_annotations, key),
         FieldRef::ServiceAccount => pod.service_account.clone(),
+        FieldRef::WhenRunning("spec.nodeName") if pod.node.is_some() => {
+            pod.node.clone().unwrap_or_default()
+        }
         FieldRef::WhenRunning(field) => {
             return Content::Later(format!("{field}, known when the pod runs"));
         }
