@@ -4,11 +4,14 @@
 //! What counts is the device's number: a link that points elsewhere gains
 //! nothing, and a link into `/dev/mapper` works.
 
+use std::fmt::Display;
+
 use super::Resolver;
 use crate::config::RawDeviceGlob;
 use crate::diag::{Diagnostic, Diagnostics, Place, is_unprintable};
 use crate::facts::{DeviceNumber, Fact, PathFact};
 use crate::plan::Size;
+use crate::units::ByteSize;
 
 /// Whether a text is a path below `/dev` that stays there.
 #[must_use]
@@ -18,6 +21,31 @@ pub fn is_device_path(path: &str) -> bool {
             && !below.split('/').any(|part| matches!(part, "" | "." | ".."))
             && !below.chars().any(is_unprintable)
     })
+}
+
+/// Nothing stands in the way of a disk without a byte, but nobody wants one: a
+/// loop device that has lost its file looks like that.
+pub(super) fn tell_empty(
+    what: &str,
+    path: impl Display,
+    size: Option<ByteSize>,
+    place: &Place,
+    diags: &mut Diagnostics,
+) {
+    if size.is_none_or(|size| size.as_bytes() > 0) {
+        return;
+    }
+    let path = path.to_string();
+    let help = match path.starts_with("/dev/loop") {
+        true => "attach a file to it with losetup before the VM starts",
+        false => "see that there is something in it before the VM starts",
+    };
+    let message = format!("the {what} is empty, and so will be the disk");
+    diags.push(
+        Diagnostic::notice(place, message)
+            .found(format!("{path}, 0 B"))
+            .help(help),
+    );
 }
 
 /// A device that may be used.
@@ -49,6 +77,7 @@ impl Resolver<'_> {
                     diags.push(self.not_whitelisted(place).found(path));
                     return None;
                 }
+                tell_empty("device", path, size, place, diags);
                 Some(Allowed {
                     number: Some(number),
                     size: size.map_or(Size::OnNode, Size::Known),

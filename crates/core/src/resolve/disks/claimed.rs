@@ -10,6 +10,7 @@ use crate::manifest::{PvSource, RemoteStorage, VolumeDevice, VolumeMode};
 use crate::names::VolumeName;
 use crate::plan::{Claimed, ExposedPath, HostPath, Migration, Size, Source, Storage};
 use crate::resolve::Resolver;
+use crate::resolve::devices::tell_empty;
 use crate::units::ByteSize;
 
 impl ClaimedDisk<'_> {
@@ -74,6 +75,11 @@ impl Resolver<'_> {
             .find(|volume| volume.name.value == *name)?;
         let place = &at.source.place;
         let (exposed, size) = self.claimed_path(vm, name, claimed, place, diags)?;
+        let what = match claimed.volume.mode {
+            VolumeMode::Block => "claim's device",
+            VolumeMode::Filesystem => "claim's disk image",
+        };
+        tell_empty(what, &exposed.from, size, place, diags);
         let storage = claimed.storage(vm, exposed.number);
         let source = match claimed.volume.mode {
             VolumeMode::Block => Source::BlockClaim(exposed),
