@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::domain::{
     BackingFile, Cpu, Disk, DiskSource, Domain, Format, Hypervisor, Owner, RbdAuth, Slice,
 };
-use crate::names::{ContainerName, ImageName, Namespace, ObjectName, Sha256};
+use crate::names::{ContainerName, ImageName, Namespace, ObjectName, Sha256, VolumeName};
 use crate::units::ByteSize;
 
 /// All that resolution decided about a VM.
@@ -268,6 +268,15 @@ impl PlannedDisk {
     pub const ROOT: &str = "root";
     /// The cloud-init image's name.
     pub const CLOUD_INIT: &str = "cloud-init";
+
+    /// The name of a volume's disk: the volume's, unless that is a name of our
+    /// own disks. No volume has a slash in its name.
+    pub(crate) fn name_of_volume(volume: &VolumeName) -> String {
+        match volume.as_str() {
+            name @ (Self::ROOT | Self::CLOUD_INIT) => format!("volume/{name}"),
+            name => name.to_owned(),
+        }
+    }
 
     /// What is not known about the disk, in a sentence.
     pub(crate) fn known_later(&self) -> Option<String> {

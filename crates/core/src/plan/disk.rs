@@ -17,7 +17,8 @@ use crate::units::ByteSize;
 /// A disk and all that was decided about it.
 #[derive(Debug, Clone)]
 pub struct PlannedDisk {
-    /// `root`, `cloud-init`, or the volume's name in the pod.
+    /// `root`, `cloud-init`, or the volume's name in the pod; `volume/root` and
+    /// `volume/cloud-init` for volumes of those names. Unique in the VM.
     pub name: String,
     /// Disk or CD-ROM.
     pub device: DeviceKind,

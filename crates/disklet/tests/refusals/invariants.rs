@@ -142,6 +142,9 @@ pub(crate) fn check_plans(text: &str, outcome: &Outcome) {
         );
         for step in &plan.steps {
             check_step(step, &mut files);
+            if let Step::ExposeDevice { disk, .. } | Step::ExposeFile { disk, .. } = step {
+                assert!(plan.disks.iter().any(|of| of.name == *disk), "{disk}");
+            }
         }
         for reveal in [Reveal::Redact, Reveal::Show] {
             check_cloud_init(plan, reveal);
@@ -165,6 +168,7 @@ fn check_disks(disks: &[PlannedDisk]) {
     assert!(unique(
         disks.iter().map(|disk| disk.target.name()).collect()
     ));
+    assert!(unique(disks.iter().map(|disk| disk.name.clone()).collect()));
     assert!(unique(
         disks.iter().map(|disk| disk.serial.to_string()).collect()
     ));

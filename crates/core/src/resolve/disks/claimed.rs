@@ -8,7 +8,7 @@ use crate::domain::{DeviceKind, Format, Serial};
 use crate::facts::{DeviceNumber, Fact, PathFact, disk_image_in};
 use crate::manifest::{PvSource, RemoteStorage, VolumeDevice, VolumeMode};
 use crate::names::VolumeName;
-use crate::plan::{Claimed, ExposedPath, HostPath, Migration, Size, Source, Storage};
+use crate::plan::{Claimed, ExposedPath, HostPath, Migration, PlannedDisk, Size, Source, Storage};
 use crate::resolve::Resolver;
 use crate::resolve::devices::tell_empty;
 use crate::units::ByteSize;
@@ -86,7 +86,7 @@ impl Resolver<'_> {
             VolumeMode::Filesystem => Source::DiskImage(exposed),
         };
         Some(Piece {
-            name: name.to_string(),
+            name: PlannedDisk::name_of_volume(name),
             serial: Serial::of_volume(name.as_str()),
             place: place.clone(),
             device: DeviceKind::Disk,

@@ -9,7 +9,9 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::domain::{DeviceKind, Format, Serial};
 use crate::manifest::{DataRef, FlexVolume, MAX_DISK_BYTES, ObjectKind};
 use crate::names::{DataKey, VolumeName};
-use crate::plan::{ExposedPath, HostPath, Migration, MountPoint, Size, Source, Storage};
+use crate::plan::{
+    ExposedPath, HostPath, Migration, MountPoint, PlannedDisk, Size, Source, Storage,
+};
 use crate::resolve::{Resolver, derived_uuid};
 use crate::text::Secret;
 use crate::units::ByteSize;
@@ -36,7 +38,7 @@ impl Resolver<'_> {
         let name = &name.value;
         let kind = self.flex_kind(vm, name, disk, diags)?;
         Some(Piece {
-            name: name.to_string(),
+            name: PlannedDisk::name_of_volume(name),
             serial: Serial::of_volume(name.as_str()),
             place: place.clone(),
             device: DeviceKind::Disk,
