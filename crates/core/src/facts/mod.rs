@@ -176,7 +176,7 @@ impl Questions {
         let any_root = objects
             .vm_pods
             .iter()
-            .any(|pod| pod.container.has_persistent_root());
+            .any(|pod| pod.container.root_device().is_some());
         for volume in objects.volumes.values() {
             match &volume.source.value {
                 PvSource::Flex(flex) => questions.ask_options(&flex.options),

@@ -98,13 +98,6 @@ pub struct EnvFrom {
 }
 
 impl Container {
-    /// Whether the VM boots from a claim.
-    pub(crate) fn has_persistent_root(&self) -> bool {
-        self.devices
-            .iter()
-            .any(|device| device.path.value.as_str() == "/")
-    }
-
     pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let name = required_name(&mut fields, "name", ContainerName::parse, diags);
@@ -144,6 +137,15 @@ impl Container {
                 place: view.place.clone(),
             }),
         })
+    }
+}
+
+impl Container {
+    /// The block claim that is the root disk, if one is.
+    #[must_use]
+    pub fn root_device(&self) -> Option<&VolumeDevice> {
+        let mut devices = self.devices.iter();
+        devices.find(|device| device.path.value.as_str() == "/")
     }
 }
 

@@ -205,7 +205,7 @@ fn tell_idle_recreation(
     place: &Option<Place>,
     diags: &mut Diagnostics,
 ) {
-    let persistent = container.has_persistent_root();
+    let persistent = container.root_device().is_some();
     if let (true, false, Some(place)) = (annotations.recreate_root, persistent, place) {
         diags.push(
             Diagnostic::notice(place, "has no effect without a persistent root")

@@ -1,6 +1,6 @@
 //! The volumes of a pod.
 
-use disklet_flexvolume::{self as flexvolume, OptionError, Options};
+use disklet_flexvolume::{self as flexvolume, Capacity, OptionError, Options, Problem, ValueError};
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName, VolumeName};
@@ -346,6 +346,8 @@ fn read_entries(
                 problem = problem.allowed(error.allowed());
                 if let Some(near) = error.suggestion() {
                     problem = problem.help(format!("did you mean {near:?}?"));
+                } else if is_no_size(&error.problem) {
+                    problem = problem.help(CAPACITY_HELP);
                 }
                 diags.push(problem);
             }
@@ -354,13 +356,25 @@ fn read_entries(
     }
 }
 
+const CAPACITY_HELP: &str =
+    "write a size in quotes, such as \"10GiB\"; without the option it is 1024MB";
+
+fn is_no_size(problem: &Problem) -> bool {
+    let Problem::BadValue { why, .. } = problem else {
+        return false;
+    };
+    matches!(why, ValueError::Capacity(_))
+}
+
 fn option_text<'n>(key: &str, view: &View<'n>, diags: &mut Diagnostics) -> Option<&'n str> {
     match &view.node.value {
         Value::Str(text) => Some(text),
         Value::Int(_, text) | Value::Float(_, text) => {
             // The value shows only where it cannot be (part of) a key.
             let open = ["part", "capacity", "type"].contains(&key.to_ascii_lowercase().as_str());
-            if open {
+            if key.eq_ignore_ascii_case("capacity") && Capacity::parse(text).is_err() {
+                // Quotes would not mend it, and what is wrong with it is told.
+            } else if open {
                 view.wrong_kind("a text", diags);
             } else {
                 diags.push(

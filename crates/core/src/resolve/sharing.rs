@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::diag::{Diagnostic, Diagnostics};
-use crate::manifest::VmPod;
-use crate::plan::{PlannedDisk, Storage};
+use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::manifest::{VmPod, Volume};
+use crate::plan::{PlannedDisk, Source, Storage};
 
 /// A disk and whose it is.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ pub(super) fn refuse_two_users<'p>(all: impl Iterator<Item = User<'p>>, diags: &
     }
 }
 
-impl User<'_> {
+impl<'p> User<'p> {
     /// Words of which two users of one storage have at least one in common.
     fn keys(&self) -> Vec<String> {
         let storage = self.disk.storage.as_ref();
@@ -47,6 +47,21 @@ impl User<'_> {
         self.claim().is_some() && self.claim() == other.claim()
     }
 
+    /// Where the disk's volume stands in its pod.
+    pub(super) fn place(&self) -> &'p Place {
+        let pod = self.pod;
+        let root = match self.disk.source {
+            Source::PersistentRoot { .. } => pod.container.root_device(),
+            _ => None,
+        };
+        let named = |volume: &&Volume| match root {
+            Some(device) => volume.name.value == device.volume.value,
+            None => PlannedDisk::name_of_volume(&volume.name.value) == self.disk.name,
+        };
+        let volume = pod.volumes.iter().find(named);
+        volume.map_or(&pod.meta.place, |volume| &volume.source.place)
+    }
+
     fn disturbs(&self, other: &Self) -> bool {
         if self.disk.read_only && other.disk.read_only {
             return false;
@@ -61,14 +76,14 @@ impl User<'_> {
             (_, Some(storage)) => storage.to_string(),
             (_, None) => String::new(),
         };
-        let place = &self.pod.meta.place;
+        let place = self.place();
         if self.pod.meta.key() == other.pod.meta.key() {
             return Diagnostic::error(place, format!("two disks lead to one storage, {storage}"))
-                .found(format!(
-                    "volumes {} and {}",
-                    other.disk.name, self.disk.name
-                ))
-                .help("remove one of the two");
+                .found(format!("disks {} and {}", other.disk.name, self.disk.name))
+                .help(format!(
+                    "remove one of the two; the first is at {}",
+                    other.place()
+                ));
         }
         let (one, two) = (&other.pod.meta.name, &self.pod.meta.name);
         Diagnostic::error(
@@ -76,6 +91,9 @@ impl User<'_> {
             format!("two VMs would use {storage}, and one of them writes"),
         )
         .found(format!("pods {one} and {two}"))
-        .help("give each its own storage, or make the volumes read-only")
+        .help(format!(
+            "give each its own storage, or make the volumes read-only; the first is at {}",
+            other.place()
+        ))
     }
 }

@@ -132,7 +132,7 @@ impl fmt::Display for CapacityError {
             Self::Empty => f.write_str("is empty"),
             Self::NotANumber => f.write_str("does not begin with a number"),
             Self::Negative => f.write_str("is below zero"),
-            Self::Zero => f.write_str("is zero"),
+            Self::Zero => f.write_str("is zero, and a disk of no size is none"),
             Self::UnknownUnit(unit) => write!(f, "has an unknown unit, {unit:?}"),
             Self::SubByteUnit(unit) => {
                 write!(f, "has the unit {unit:?}, which is less than a byte")

@@ -92,18 +92,27 @@ impl Resolver<'_> {
         let bus = Bus::from(vm.pod.annotations.disk_driver);
         let count = pieces.len();
         let mut disks = Vec::with_capacity(count);
+        let mut last = vm.pod.meta.place.clone();
         for (index, piece) in pieces.into_iter().enumerate() {
+            // Nobody wrote the cloud-init image: what takes its place is the
+            // volume before it.
+            if !matches!(piece.source, Source::CloudInit { .. }) {
+                last = piece.place.clone();
+            }
             match Target::new(bus, index) {
                 Some(target) => disks.push(piece.at(target)),
                 None => {
-                    diags.push(too_many(vm.pod, &piece, bus, count));
+                    diags.push(too_many(&last, &piece.name, bus, count));
                     break;
                 }
             }
         }
-        refuse_equal_serials(&disks, &vm.pod.meta.place, diags);
-        let pod = vm.pod;
-        refuse_two_users(disks.iter().map(|disk| User { pod, disk }), diags);
+        let users: Vec<_> = disks
+            .iter()
+            .map(|disk| User { pod: vm.pod, disk })
+            .collect();
+        refuse_equal_serials(&users, diags);
+        refuse_two_users(users.into_iter(), diags);
         disks
     }
 
@@ -310,17 +319,11 @@ fn no_such_volume(pod: &VmPod, name: &VolumeName, place: &Place) -> Diagnostic {
         .did_you_mean(name.as_str(), known())
 }
 
-fn too_many(pod: &VmPod, piece: &Piece, bus: Bus, count: usize) -> Diagnostic {
-    let place = if matches!(piece.source, Source::CloudInit { .. }) {
-        &pod.meta.place
-    } else {
-        &piece.place
-    };
+fn too_many(place: &Place, name: &str, bus: Bus, count: usize) -> Diagnostic {
     Diagnostic::error(
         place,
         format!(
-            "too many disks: disk {:?} has no place left on the {} bus",
-            piece.name,
+            "too many disks: disk {name:?} has no place left on the {} bus",
             bus.name()
         ),
     )
@@ -333,16 +336,14 @@ fn too_many(pod: &VmPod, piece: &Piece, bus: Bus, count: usize) -> Diagnostic {
 }
 
 /// Names of equal beginning could be chosen so that their hashes agree too.
-fn refuse_equal_serials(disks: &[PlannedDisk], place: &Place, diags: &mut Diagnostics) {
-    for (index, disk) in disks.iter().enumerate() {
-        if let Some(other) = disks[..index]
-            .iter()
-            .find(|other| other.serial == disk.serial)
-        {
+fn refuse_equal_serials(users: &[User<'_>], diags: &mut Diagnostics) {
+    for (index, user) in users.iter().enumerate() {
+        let same = |other: &&User<'_>| other.disk.serial == user.disk.serial;
+        if let Some(other) = users[..index].iter().find(same) {
             diags.push(
-                Diagnostic::error(place, "two disks would have one serial number")
-                    .found(format!("volumes {} and {}", other.name, disk.name))
-                    .help("rename one of the two"),
+                Diagnostic::error(user.place(), "two disks would have one serial number")
+                    .found(format!("disks {} and {}", other.disk.name, user.disk.name))
+                    .help("rename one of the two volumes"),
             );
         }
     }
