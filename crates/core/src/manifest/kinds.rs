@@ -6,15 +6,33 @@ use crate::yaml::{Spanned, View};
 
 use super::pod;
 
-/// The kinds that play a part.
-pub(super) const KINDS: [&str; 6] = [
-    "Pod",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "ConfigMap",
-    "Secret",
-    "ServiceAccount",
+/// The kinds that play a part, and the version of each that is read.
+const KINDS: [(&str, &str); 6] = [
+    ("Pod", "v1"),
+    ("PersistentVolume", "v1"),
+    ("PersistentVolumeClaim", "v1"),
+    ("ConfigMap", "v1"),
+    ("Secret", "v1"),
+    ("ServiceAccount", "v1"),
 ];
+
+/// The kind of the items of a typed list, such as `PodList`.
+pub(super) fn listed_in(list: &str) -> Option<&'static str> {
+    let of = list.strip_suffix("List")?;
+    let mut names = KINDS.into_iter().map(|(name, _)| name);
+    names.find(|name| *name == of)
+}
+
+/// The version that a kind, or a list of it, must have; nothing for kinds that
+/// play no part.
+fn version_of(kind: &str) -> Option<&'static str> {
+    let name = kind.strip_suffix("List").unwrap_or(kind);
+    let known = KINDS.into_iter().find(|(known, _)| *known == name);
+    match name {
+        "" => Some("v1"),
+        _ => known.map(|(_, version)| version),
+    }
+}
 
 /// What an object says that it is. In a typed list, the items of the API
 /// server's own answers leave it to the list.
@@ -46,24 +64,35 @@ pub(super) fn kind_of(
     fields.required_text("kind", diags)
 }
 
-/// Whether an object is of the kinds that we know by their name alone: others
-/// may have a kind of the same name.
-pub(super) fn is_of_the_core(
+/// Whether an object is what its kind says to us: other groups may have a kind
+/// of the same name. Items of a typed list leave their version to the list.
+pub(super) fn is_ours(
     view: &View<'_>,
     kind: &Spanned<String>,
+    listed: Option<&'static str>,
     diags: &mut Diagnostics,
 ) -> bool {
-    let name = kind.value.strip_suffix("List").unwrap_or(&kind.value);
-    if !(name.is_empty() || KINDS.contains(&name)) {
-        return true;
-    }
-    let version = view
-        .fields(diags)
-        .and_then(|mut fields| fields.spanned_text("apiVersion", diags));
-    let Some(version) = version.filter(|version| version.value != "v1") else {
+    let Some(wanted) = version_of(&kind.value) else {
         return true;
     };
-    diags.push(if version.value.contains('/') {
+    let Some(mut fields) = view.fields(diags) else {
+        return true;
+    };
+    let Some(version) = fields.get("apiVersion") else {
+        if listed.is_none() {
+            diags.push(without_version(view, &kind.value, wanted));
+        }
+        return true;
+    };
+    let Some(version) = version.spanned_text(diags) else {
+        return true;
+    };
+    if version.value == wanted {
+        return true;
+    }
+    let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
+    let theirs = group(&version.value);
+    diags.push(if theirs.is_some() && theirs != group(wanted) {
         Diagnostic::aside(
             &kind.place,
             format!(
@@ -74,16 +103,27 @@ pub(super) fn is_of_the_core(
     } else {
         Diagnostic::error(&version.place, format!("not a version of a {}", kind.value))
             .found(format!("{:?}", version.value))
-            .allowed("v1")
+            .allowed(wanted)
     });
     false
 }
 
+/// The kind alone says what is meant, so it is taken for that; a cluster would
+/// not.
+fn without_version(view: &View<'_>, kind: &str, wanted: &str) -> Diagnostic {
+    let mut place = view.place.clone();
+    place.path = place.path.key("apiVersion");
+    Diagnostic::notice(&place, format!("is missing, and taken to be {wanted}")).help(format!(
+        "write apiVersion: {wanted}; kubectl refuses a {kind} without it"
+    ))
+}
+
 /// Tells that an object plays no part, and what was perhaps meant.
 pub(super) fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnostics) {
-    let lists = KINDS.map(|kind| format!("{kind}List"));
+    let names = KINDS.map(|(name, _)| name);
+    let lists = names.map(|name| format!("{name}List"));
     let lists = lists.iter().map(String::as_str);
-    let known = || KINDS.into_iter().chain(lists.clone()).chain(["List"]);
+    let known = || names.into_iter().chain(lists.clone()).chain(["List"]);
     if known().any(|known| known.eq_ignore_ascii_case(&kind.value)) {
         diags.push(
             Diagnostic::error(&kind.place, "unknown kind")

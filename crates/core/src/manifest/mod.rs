@@ -41,7 +41,7 @@ pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName};
 use crate::yaml::{self, Limits, Spanned, View};
-use kinds::{KINDS, is_of_the_core, kind_of, skip};
+use kinds::{is_ours, kind_of, listed_in, skip};
 
 /// A namespaced object's key.
 pub type Key = (Namespace, ObjectName);
@@ -126,7 +126,7 @@ impl Objects {
         let Some(kind) = kind_of(view, listed, diags) else {
             return;
         };
-        if !is_of_the_core(view, &kind, diags) {
+        if !is_ours(view, &kind, listed, diags) {
             return;
         }
         self.read_by_kind(view, &kind, namespace, diags);
@@ -171,13 +171,10 @@ impl Objects {
                 insert_once(&mut self.accounts, account, name, diags);
             }
             "List" => self.read_items(view, None, namespace, diags),
-            name => {
-                let of = name.strip_suffix("List");
-                match KINDS.into_iter().find(|known| of == Some(known)) {
-                    Some(of) => self.read_items(view, Some(of), namespace, diags),
-                    None => skip(view, kind, diags),
-                }
-            }
+            name => match listed_in(name) {
+                Some(of) => self.read_items(view, Some(of), namespace, diags),
+                None => skip(view, kind, diags),
+            },
         }
     }
 

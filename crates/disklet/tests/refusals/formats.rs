@@ -186,7 +186,7 @@ fn diagnostics_for_programs_have_the_documented_fields() {
     assert_eq!(list[0]["severity"], "notice");
     assert_eq!(list[1]["severity"], "error");
     assert_eq!(list[1]["field"], "spec.containers[0].image");
-    assert_eq!(list[1]["line"], 9);
+    assert_eq!(list[1]["line"], 10);
     assert_eq!(list[1]["column"], 12);
     assert_eq!(list[1]["found"], "\"a b\"");
     assert_eq!(list[2]["help"], "did you mean \"flexVolume\"?");

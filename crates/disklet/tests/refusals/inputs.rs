@@ -261,10 +261,10 @@ fn problems_come_in_the_order_of_files_and_lines() {
     assert_eq!(
         places,
         [
-            of(&z, "6:11"),
-            of(&z, "7:12"),
-            of(&a, "6:11"),
-            of(&a, "7:12")
+            of(&z, "7:11"),
+            of(&z, "8:12"),
+            of(&a, "7:11"),
+            of(&a, "8:12")
         ]
     );
 }

@@ -188,6 +188,7 @@ impl Drop for Scratch {
 
 /// A VM pod whose container ends the text, so that more of it can follow.
 pub(crate) const POD: &str = "\
+apiVersion: v1
 kind: Pod
 metadata: {name: vm}
 spec:
