@@ -330,8 +330,9 @@ pub struct Claim {
     pub access_modes: Vec<String>,
     /// Directory or device.
     pub mode: VolumeMode,
-    /// Its storage class; empty for none.
-    pub class: String,
+    /// Its storage class, empty for none; absent if it leaves that to the
+    /// cluster's default.
+    pub class: Option<String>,
     /// Which volumes it takes.
     pub selector: Selector,
     /// The volume it asks for or is bound to.
@@ -379,7 +380,7 @@ impl Claim {
             read_only: only_to_read(&access_modes),
             access_modes,
             mode,
-            class: class.unwrap_or_default().to_owned(),
+            class: class.map(str::to_owned),
             selector,
             volume,
             phase,

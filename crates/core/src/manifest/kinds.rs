@@ -7,13 +7,14 @@ use crate::yaml::{Spanned, View};
 use super::pod;
 
 /// The kinds that play a part, and the version of each that is read.
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 7] = [
     ("Pod", "v1"),
     ("PersistentVolume", "v1"),
     ("PersistentVolumeClaim", "v1"),
     ("ConfigMap", "v1"),
     ("Secret", "v1"),
     ("ServiceAccount", "v1"),
+    ("StorageClass", "storage.k8s.io/v1"),
 ];
 
 /// The kind of the items of a typed list, such as `PodList`.

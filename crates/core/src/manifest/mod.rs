@@ -7,6 +7,7 @@
 mod account;
 mod annotations;
 mod claim;
+mod class;
 mod container;
 mod cpu;
 mod data;
@@ -28,6 +29,7 @@ pub use annotations::{
 };
 pub(crate) use annotations::{MAX_DISK_BYTES, parse_data, private_key};
 pub use claim::{Claim, ClaimRef, PersistentVolume, PvSource, VolumeMode};
+pub use class::StorageClass;
 pub use container::{Container, EnvFrom, EnvSource, EnvVar, VolumeDevice, VolumeMount};
 pub use cpu::{CpuFeature, CpuSetting};
 pub use data::DataObject;
@@ -61,6 +63,8 @@ pub struct Objects {
     pub secrets: BTreeMap<Key, DataObject>,
     /// ServiceAccounts.
     pub accounts: BTreeMap<Key, ServiceAccount>,
+    /// StorageClasses by name.
+    pub classes: BTreeMap<ObjectName, StorageClass>,
     pod_places: BTreeMap<Key, Place>,
     refused: BTreeSet<(String, String, String)>,
 }
@@ -112,6 +116,13 @@ impl Objects {
         self.refused
             .iter()
             .any(|(kind, _, _)| kind == "PersistentVolume")
+    }
+
+    /// The class of claims that name none: of several, the youngest, and of
+    /// equals the first by name, as the API server chooses.
+    pub(crate) fn default_class(&self) -> Option<&StorageClass> {
+        let marked = self.classes.values().rev().filter(|class| class.is_default);
+        marked.max_by(|one, other| one.created.cmp(&other.created))
     }
 
     /// Reads an object; `listed` is the kind of the typed list it is in.
@@ -169,6 +180,10 @@ impl Objects {
             name @ "ServiceAccount" => {
                 let account = ServiceAccount::read(view, namespace, diags);
                 insert_once(&mut self.accounts, account, name, diags);
+            }
+            name @ "StorageClass" => {
+                let class = StorageClass::read(view, diags);
+                insert_once(&mut self.classes, class, name, diags);
             }
             "List" => self.read_items(view, None, namespace, diags),
             name => match listed_in(name) {
@@ -240,6 +255,16 @@ trait Unique {
 }
 
 impl Unique for PersistentVolume {
+    type Key = ObjectName;
+    fn key(&self) -> ObjectName {
+        self.name.clone()
+    }
+    fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Unique for StorageClass {
     type Key = ObjectName;
     fn key(&self) -> ObjectName {
         self.name.clone()

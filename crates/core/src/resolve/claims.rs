@@ -11,8 +11,16 @@ use crate::manifest::{Claim, Key, Objects, PersistentVolume, VolumeMode};
 use crate::names::ObjectName;
 
 /// The outcome for every claim of the input.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Bindings(BTreeMap<Key, Result<ObjectName, NotBound>>);
+
+/// What binds.
+#[derive(Clone, Copy)]
+struct Binder<'o> {
+    objects: &'o Objects,
+    /// The class of claims that name none.
+    default_class: Option<&'o str>,
+}
 
 /// Why a claim has no volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +33,13 @@ pub(super) enum NotBound {
     VolumeTaken(ObjectName),
     /// The volume it names does not fit it.
     VolumeUnfit(ObjectName, String),
-    /// No volume of the input fits it; for each, why.
-    NoMatch(Vec<(ObjectName, String)>),
+    /// No volume of the input fits it.
+    NoMatch {
+        /// For each volume, why.
+        reasons: Vec<(ObjectName, String)>,
+        /// The claim's class, its own or the default.
+        class: String,
+    },
 }
 
 impl Bindings {
@@ -37,8 +50,12 @@ impl Bindings {
         let mut bindings = BTreeMap::new();
         let mut taken: BTreeSet<ObjectName> = BTreeSet::new();
         let mut open = Vec::new();
+        let binder = Binder {
+            objects,
+            default_class: objects.default_class().map(|class| class.name.as_str()),
+        };
         for (key, claim) in &objects.claims {
-            match already_bound(claim, objects) {
+            match binder.already_bound(claim) {
                 Some(Ok(volume)) if taken.contains(&volume) => {
                     bindings.insert(key.clone(), Err(NotBound::VolumeTaken(volume)));
                 }
@@ -50,7 +67,7 @@ impl Bindings {
             }
         }
         for (key, claim) in open {
-            let outcome = smallest_fitting(claim, objects, &taken);
+            let outcome = binder.smallest_fitting(claim, &taken);
             taken.extend(outcome.iter().cloned());
             bindings.insert(key.clone(), outcome);
         }
@@ -63,63 +80,125 @@ impl Bindings {
     }
 }
 
-fn already_bound(claim: &Claim, objects: &Objects) -> Option<Result<ObjectName, NotBound>> {
-    if let Some(phase) = claim.phase.as_deref().filter(|phase| *phase != "Bound") {
-        return Some(Err(NotBound::Phase(phase.to_owned())));
-    }
-    if let Some(wanted) = &claim.volume {
-        let name = &wanted.value;
-        let Some(volume) = objects.volumes.get(name) else {
-            return Some(Err(NotBound::VolumeMissing(name.clone())));
-        };
-        if kept_for_another(volume, claim) {
-            return Some(Err(NotBound::VolumeTaken(name.clone())));
-        }
-        if claim.phase.is_none()
-            && let Some(why) = misfit_of_named(volume, claim)
-        {
-            return Some(Err(NotBound::VolumeUnfit(name.clone(), why)));
-        }
-        return Some(Ok(name.clone()));
-    }
-    let keeper = objects
-        .volumes
-        .values()
-        .find(|volume| kept_for(volume, claim))?;
-    Some(match misfit_of_named(keeper, claim) {
-        Some(why) => Err(NotBound::VolumeUnfit(keeper.name.clone(), why)),
-        None => Ok(keeper.name.clone()),
-    })
-}
-
 /// More are not told.
 const MOST_REASONS: usize = 5;
 
-fn smallest_fitting(
-    claim: &Claim,
-    objects: &Objects,
-    taken: &BTreeSet<ObjectName>,
-) -> Result<ObjectName, NotBound> {
-    let mut reasons = Vec::new();
-    let mut best: Option<&PersistentVolume> = None;
-    for volume in objects.volumes.values() {
-        let why = if taken.contains(&volume.name) || kept_for_another(volume, claim) {
-            Some("belongs to another claim".to_owned())
-        } else {
-            misfit(volume, claim)
-        };
-        match why {
-            Some(why) if reasons.len() < MOST_REASONS => reasons.push((volume.name.clone(), why)),
-            Some(_) => {}
-            // Volumes come in the order of their names, so of two equals the
-            // first stays.
-            None if best.is_none_or(|best| volume.capacity < best.capacity) => best = Some(volume),
-            None => {}
+impl Binder<'_> {
+    /// The API server gives claims that name no class the default one.
+    fn class_of<'c>(&'c self, claim: &'c Claim) -> &'c str {
+        let class = claim.class.as_deref();
+        class.or(self.default_class).unwrap_or_default()
+    }
+
+    fn already_bound(self, claim: &Claim) -> Option<Result<ObjectName, NotBound>> {
+        if let Some(phase) = claim.phase.as_deref().filter(|phase| *phase != "Bound") {
+            return Some(Err(NotBound::Phase(phase.to_owned())));
+        }
+        if let Some(wanted) = &claim.volume {
+            let name = &wanted.value;
+            let Some(volume) = self.objects.volumes.get(name) else {
+                return Some(Err(NotBound::VolumeMissing(name.clone())));
+            };
+            if kept_for_another(volume, claim) {
+                return Some(Err(NotBound::VolumeTaken(name.clone())));
+            }
+            if claim.phase.is_none()
+                && let Some(why) = self.misfit_of_named(volume, claim)
+            {
+                return Some(Err(NotBound::VolumeUnfit(name.clone(), why)));
+            }
+            return Some(Ok(name.clone()));
+        }
+        let keeper = self
+            .objects
+            .volumes
+            .values()
+            .find(|volume| kept_for(volume, claim))?;
+        Some(match self.misfit_of_named(keeper, claim) {
+            Some(why) => Err(NotBound::VolumeUnfit(keeper.name.clone(), why)),
+            None => Ok(keeper.name.clone()),
+        })
+    }
+
+    fn smallest_fitting(
+        self,
+        claim: &Claim,
+        taken: &BTreeSet<ObjectName>,
+    ) -> Result<ObjectName, NotBound> {
+        let mut reasons = Vec::new();
+        let mut best: Option<&PersistentVolume> = None;
+        for volume in self.objects.volumes.values() {
+            let why = if taken.contains(&volume.name) || kept_for_another(volume, claim) {
+                Some("belongs to another claim".to_owned())
+            } else {
+                self.misfit(volume, claim)
+            };
+            match why {
+                Some(why) if reasons.len() < MOST_REASONS => {
+                    reasons.push((volume.name.clone(), why));
+                }
+                Some(_) => {}
+                // Volumes come in the order of their names, so of two equals the
+                // first stays.
+                None if best.is_none_or(|best| volume.capacity < best.capacity) => {
+                    best = Some(volume);
+                }
+                None => {}
+            }
+        }
+        match best {
+            Some(volume) => Ok(volume.name.clone()),
+            None => Err(NotBound::NoMatch {
+                reasons,
+                class: self.class_of(claim).to_owned(),
+            }),
         }
     }
-    match best {
-        Some(volume) => Ok(volume.name.clone()),
-        None => Err(NotBound::NoMatch(reasons)),
+
+    /// What even a volume that was named must fulfil.
+    fn misfit_of_named(self, volume: &PersistentVolume, claim: &Claim) -> Option<String> {
+        if let Some(phase @ ("Released" | "Failed" | "Pending")) = volume.phase.as_deref() {
+            return Some(format!("is {phase}"));
+        }
+        if volume.mode != claim.mode {
+            return Some(mode_misfit(volume.mode).to_owned());
+        }
+        if volume.capacity < claim.request {
+            return Some(format!(
+                "has {}, the claim asks for {}",
+                volume.capacity, claim.request
+            ));
+        }
+        let class = self.class_of(claim);
+        if volume.class != class {
+            let by_default = match claim.class {
+                None if !class.is_empty() => r#", the default (storageClassName: "" is none)"#,
+                _ => "",
+            };
+            return Some(format!(
+                "is of storage class {:?}, the claim of {class:?}{by_default}",
+                volume.class
+            ));
+        }
+        let lacking = claim
+            .access_modes
+            .iter()
+            .find(|mode| !volume.access_modes.contains(mode))?;
+        Some(format!("lacks the access mode {lacking}"))
+    }
+
+    fn misfit(self, volume: &PersistentVolume, claim: &Claim) -> Option<String> {
+        if volume
+            .phase
+            .as_deref()
+            .is_some_and(|phase| phase != "Available")
+        {
+            return Some("is not available".to_owned());
+        }
+        if !claim.selector.selects(&volume.labels) {
+            return Some("is not selected by the claim's labels".to_owned());
+        }
+        self.misfit_of_named(volume, claim)
     }
 }
 
@@ -141,47 +220,6 @@ fn kept_for_another(volume: &PersistentVolume, claim: &Claim) -> bool {
     volume.claim.is_some() && !kept_for(volume, claim)
 }
 
-/// What even a volume that was named must fulfil.
-fn misfit_of_named(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
-    if let Some(phase @ ("Released" | "Failed" | "Pending")) = volume.phase.as_deref() {
-        return Some(format!("is {phase}"));
-    }
-    if volume.mode != claim.mode {
-        return Some(mode_misfit(volume.mode).to_owned());
-    }
-    if volume.capacity < claim.request {
-        return Some(format!(
-            "has {}, the claim asks for {}",
-            volume.capacity, claim.request
-        ));
-    }
-    if volume.class != claim.class {
-        return Some(format!(
-            "is of storage class {:?}, the claim of {:?}",
-            volume.class, claim.class
-        ));
-    }
-    let lacking = claim
-        .access_modes
-        .iter()
-        .find(|mode| !volume.access_modes.contains(mode))?;
-    Some(format!("lacks the access mode {lacking}"))
-}
-
-fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
-    if volume
-        .phase
-        .as_deref()
-        .is_some_and(|phase| phase != "Available")
-    {
-        return Some("is not available".to_owned());
-    }
-    if !claim.selector.selects(&volume.labels) {
-        return Some("is not selected by the claim's labels".to_owned());
-    }
-    misfit_of_named(volume, claim)
-}
-
 fn mode_misfit(mode: VolumeMode) -> &'static str {
     match mode {
         VolumeMode::Block => "is a block volume, and the claim asks for a filesystem",
@@ -191,7 +229,7 @@ fn mode_misfit(mode: VolumeMode) -> &'static str {
 
 impl NotBound {
     /// What to tell, and what to do.
-    pub(super) fn explain(&self, claim: &Claim) -> (String, String) {
+    pub(super) fn explain(&self) -> (String, String) {
         match self {
             Self::Phase(phase) => (
                 format!("the claim is {phase}, not Bound"),
@@ -209,11 +247,11 @@ impl NotBound {
                 format!("the claim's volume {volume} {why}"),
                 "make the claim and its volume agree".to_owned(),
             ),
-            Self::NoMatch(reasons) if reasons.is_empty() => (
+            Self::NoMatch { reasons, class } if reasons.is_empty() => (
                 "the claim is not bound: the input has no PersistentVolume".to_owned(),
-                provision_help(claim),
+                provision_help(class),
             ),
-            Self::NoMatch(reasons) => {
+            Self::NoMatch { reasons, class } => {
                 let told: Vec<_> = reasons
                     .iter()
                     .map(|(volume, why)| format!("{volume} {why}"))
@@ -223,20 +261,19 @@ impl NotBound {
                         "the claim is not bound: no volume fits ({})",
                         told.join("; ")
                     ),
-                    provision_help(claim),
+                    provision_help(class),
                 )
             }
         }
     }
 }
 
-fn provision_help(claim: &Claim) -> String {
-    if claim.class.is_empty() {
+fn provision_help(class: &str) -> String {
+    if class.is_empty() {
         "give a PersistentVolume that fits with -f".to_owned()
     } else {
         format!(
-            "give the PersistentVolume that class {} made for it with -f, such as from kubectl get pv -o yaml",
-            claim.class
+            "give the PersistentVolume that class {class} made for it with -f, such as from kubectl get pv -o yaml"
         )
     }
 }

@@ -3,6 +3,7 @@
 
 mod claimed;
 mod flex;
+mod nodes;
 mod root;
 mod volumes;
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use disklet_flexvolume::Options;
 
+use super::nodes::{refuse_distant, tell_other_node};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::manifest::{
     Claim, FlexVolume, PersistentVolume, PvSource, VmPod, Volume, VolumeDevice, VolumeMode,
@@ -156,6 +157,11 @@ impl Resolver<'_> {
                 }
             }
         }
+        let claimed = volumes.list.iter().filter_map(|(name, disk)| match disk {
+            DiskVolume::Claimed(claimed) => Some((&name.place, claimed.volume)),
+            DiskVolume::Flex(_) => None,
+        });
+        refuse_distant(claimed, diags);
         volumes
     }
 
@@ -168,6 +174,7 @@ impl Resolver<'_> {
         diags: &mut Diagnostics,
     ) -> Option<DiskVolume<'v>> {
         let (claim, volume) = self.bound(pod, at, name, diags)?;
+        tell_other_node(pod, at, volume, diags);
         let read_only = read_only || claim.read_only || volume.read_only;
         if let PvSource::Flex(flex) = &volume.source.value {
             refuse_less_than_promised(flex, volume, diags);
@@ -239,13 +246,13 @@ impl Resolver<'_> {
         match self.bindings.volume(&key)? {
             Ok(volume) => Some((claim, self.objects.volumes.get(volume)?)),
             // Perhaps it would have fitted one that was refused.
-            Err(NotBound::NoMatch(_) | NotBound::VolumeMissing(_))
+            Err(NotBound::NoMatch { .. } | NotBound::VolumeMissing(_))
                 if self.objects.refused_a_volume() =>
             {
                 None
             }
             Err(reason) => {
-                let (message, help) = reason.explain(claim);
+                let (message, help) = reason.explain();
                 diags.push(
                     Diagnostic::error(place, message)
                         .found(format!("claim {name} of namespace {}", key.0))
