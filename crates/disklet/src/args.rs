@@ -85,7 +85,7 @@ pub(crate) enum Output {
     Json,
     /// A list of plans
     Yaml,
-    /// The libvirt domain alone, one document per VM
+    /// The libvirt domain alone, one document per VM; before each of several, a comment with its name
     Xml,
 }
 
@@ -96,7 +96,10 @@ Examples:
   kubectl get pod,pvc,pv,cm -o yaml | disklet plan -f - --offline
                                                 plan what a cluster has
   disklet plan -f pod.yaml -o xml | virsh define /dev/stdin
-                                                hand the domain to libvirt
+                                                one VM's domain for libvirt; it starts once
+                                                the other steps of its plan are done
+  disklet plan -f pods/ -o xml | csplit -z - '/^<!-- VM /' '{*}'
+                                                several domains, each into a file xxNN
   disklet plan -f pod.yaml -o json | jq '.[].disks[] | {name, target, source}'
 
 Exit code: 0 planned, 1 refused (every reason is on standard error), 2 wrong usage.";

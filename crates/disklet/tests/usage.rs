@@ -12,6 +12,8 @@ mod formats;
 mod program;
 #[path = "refusals/streams.rs"]
 mod streams;
+#[path = "refusals/xml.rs"]
+mod xml;
 
 use std::path::Path;
 use std::process::Command;
@@ -94,6 +96,9 @@ fn help_teaches() {
         "Exit code:",
         "--show-secrets",
         "VIRTLET_RAW_DEVICES",
+        // A domain is for virsh where it is alone, and several are cut apart.
+        "virsh define /dev/stdin",
+        "csplit -z - '/^<!-- VM /' '{*}'",
     ] {
         assert!(help.contains(wanted), "{wanted} is missing in\n{help}");
     }

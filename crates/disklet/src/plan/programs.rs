@@ -24,8 +24,15 @@ pub(super) fn yaml(out: &mut impl Write, plans: &[Plan], reveal: Reveal) -> io::
     Ok(())
 }
 
+/// One document is written as it is. Several have a comment before each, so
+/// that they can be told apart and cut there: together they are no XML.
 pub(super) fn xml(out: &mut impl Write, plans: &[Plan]) -> io::Result<()> {
     for plan in plans {
+        if plans.len() > 1 {
+            let name = format!("{}/{}", plan.namespace, plan.name);
+            // A comment ends at two hyphens, and names may have them.
+            writeln!(out, "<!-- VM {} -->", name.replace("--", "%2D%2D"))?;
+        }
         out.write_all(plan.domain.to_xml().as_bytes())?;
     }
     Ok(())

@@ -6,6 +6,7 @@ use disklet_core::yaml::{self, Limits, Node, Value};
 use serde_json::Value as Json;
 
 use super::program::{POD, plan, run};
+use super::xml;
 
 const RICH: &str = include_str!("rich.yaml");
 
@@ -133,18 +134,35 @@ fn yaml_says_what_json_says_to_other_readers() {
 }
 
 #[test]
-fn xml_is_one_document_per_vm() {
-    let text = rich("xml");
-    let plans: Json = serde_json::from_str(&rich("json")).unwrap();
-    let documents: Vec<_> = plans
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|plan| plan["domainXml"].as_str().unwrap())
-        .collect();
-    assert_eq!(text, documents.concat());
-    assert_eq!(text.matches("<domain ").count(), 2);
-    assert_eq!(text.matches("</domain>\n").count(), 2);
+fn xml_of_one_vm_is_a_document() {
+    let [xml, json] = ["xml", "json"].map(|output| {
+        let outcome = plan(&["--offline", "-f", "-", "-o", output], POD.as_bytes());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        outcome.stdout
+    });
+    let plans: Json = serde_json::from_str(&json).unwrap();
+    assert_eq!(xml, plans[0]["domainXml"].as_str().unwrap());
+    assert_eq!(xml::problem(&xml), None);
+}
+
+#[test]
+fn xml_of_several_vms_can_be_cut_where_a_comment_says_which() {
+    let names = ["one", "two--hyphens", "three---hyphens"];
+    let pods = names.map(|name| POD.replace("{name: vm}", &format!("{{name: {name}}}")));
+    let text = pods.join("---\n");
+    let outcome = plan(&["--offline", "-f", "-", "-o", "xml"], text.as_bytes());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let (nothing, rest) = outcome.stdout.split_once("<!-- VM ").unwrap();
+    assert_eq!(nothing, "");
+    let documents: Vec<_> = rest.split("\n<!-- VM ").collect();
+    assert_eq!(documents.len(), names.len());
+    for (name, document) in names.iter().zip(documents) {
+        let (comment, domain) = document.split_once(" -->\n").unwrap();
+        assert_eq!(comment, format!("default/{}", name.replace("--", "%2D%2D")));
+        assert!(!comment.contains("--"), "{comment}");
+        assert_eq!(xml::problem(&format!("{}\n", domain.trim_end())), None);
+        assert!(domain.contains(&format!("name=\"{name}\"")), "{domain}");
+    }
 }
 
 #[test]
