@@ -353,7 +353,7 @@ impl Claim {
         diags: &mut Diagnostics,
     ) -> Option<Self> {
         let mut object = view.fields(diags)?;
-        let meta = Meta::read(view, &mut object, namespace, diags)?;
+        let meta = Meta::read(view, &mut object, namespace, diags);
         let old_class = old_class(view);
         let phase = phase(&mut object, diags);
         let mut spec = object.required("spec", diags)?.fields(diags)?;
@@ -376,7 +376,7 @@ impl Claim {
         spec.tell_slips(diags);
         object.tell_slips(diags);
         Some(Self {
-            meta,
+            meta: meta?,
             read_only: only_to_read(&access_modes),
             access_modes,
             mode,

@@ -34,9 +34,11 @@ impl DataObject {
         diags: &mut Diagnostics,
     ) -> Option<Self> {
         let mut object = view.fields(diags)?;
-        let meta = Meta::read(view, &mut object, namespace, diags)?;
+        let read = Meta::read(view, &mut object, namespace, diags);
         let mut data = Self {
-            meta,
+            meta: read
+                .clone()
+                .unwrap_or_else(|| Meta::stand_in(view, namespace)),
             data: Default::default(),
             token_of: None,
         };
@@ -49,7 +51,7 @@ impl DataObject {
         let binary = |text: &str| decode(text).map(Content::Public);
         data.take(&mut object, "binaryData", binary, diags);
         object.tell_slips(diags);
-        Some(data)
+        read.map(|_| data)
     }
 
     pub(super) fn read_secret(
@@ -58,14 +60,16 @@ impl DataObject {
         diags: &mut Diagnostics,
     ) -> Option<Self> {
         let mut object = view.fields(diags)?;
-        let meta = Meta::read(view, &mut object, namespace, diags)?;
+        let read = Meta::read(view, &mut object, namespace, diags);
         let kind = object.text("type", diags);
         let account = view
             .node
             .get("metadata")
             .and_then(|meta| meta.get("annotations")?.get(TOKEN_ACCOUNT)?.as_str());
         let mut secret = Self {
-            meta,
+            meta: read
+                .clone()
+                .unwrap_or_else(|| Meta::stand_in(view, namespace)),
             data: Default::default(),
             token_of: account
                 .filter(|_| kind == Some(TOKEN_TYPE))
@@ -77,7 +81,7 @@ impl DataObject {
         let plain = |text: &str| Some(Content::Secret(Secret::new(text)));
         secret.take(&mut object, "stringData", plain, diags);
         object.tell_slips(diags);
-        Some(secret)
+        read.map(|_| secret)
     }
 
     /// Takes the entries of one field. What is wrong is told without the

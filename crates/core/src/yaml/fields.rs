@@ -326,28 +326,25 @@ impl<'n> Fields<'n> {
     }
 
     /// Ends a tolerant reading: fields that nobody reads are no concern of
-    /// ours, unless one is nearly what was looked for and not found.
+    /// ours, unless one is nearly what was looked for.
     pub fn tell_slips(&self, diags: &mut Diagnostics) {
-        if self.missed.is_empty() {
-            return;
-        }
-        for (entry, _) in self
-            .entries
-            .iter()
-            .zip(&self.used)
-            .filter(|(_, used)| !**used)
-        {
-            let mut missed = self.missed.iter();
-            if let Some(meant) = missed.find(|missed| is_slip(&entry.key, missed)) {
-                let place = self.view.entry_view(entry).place;
-                diags.push(
-                    Diagnostic::notice(
-                        &place,
-                        format!("unknown field {:?} has no effect", entry.key),
-                    )
-                    .help(format!("did you mean {meant:?}?")),
-                );
-            }
+        let entries = || self.entries.iter().zip(&self.used);
+        for (entry, _) in entries().filter(|(_, used)| !**used) {
+            let is_meant = |key: &&str| is_slip(&entry.key, key);
+            let mut read = entries()
+                .filter(|(_, used)| **used)
+                .map(|(entry, _)| &*entry.key);
+            let mut missed = self.missed.iter().map(|key| &**key);
+            let help = match (missed.find(is_meant), read.find(is_meant)) {
+                (Some(meant), _) => format!("did you mean {meant:?}?"),
+                (None, Some(meant)) => {
+                    format!("did you mean {meant:?}? it is there as well; keep one of the two")
+                }
+                (None, None) => continue,
+            };
+            let place = self.view.entry_view(entry).place;
+            let message = format!("unknown field {:?} has no effect", entry.key);
+            diags.push(Diagnostic::notice(&place, message).help(help));
         }
     }
 
