@@ -53,9 +53,11 @@ fn refuse_hidden_files(pod: &VmPod, spec: &CloudInitSpec, diags: &mut Diagnostic
             .iter()
             .find(|file| file.path.is_below(&mount.path))
         {
+            let mut mounts = pod.container.mounts.iter().map(|mount| &mount.path);
+            let at = mounts.find(|path| path.value == mount.path);
             diags.push(
                 Diagnostic::error(
-                    &pod.meta.place,
+                    at.map_or(&pod.meta.place, |path| &path.place),
                     "a file would be hidden by the disk mounted above it",
                 )
                 .found(format!("{} below {}", file.path, mount.path))

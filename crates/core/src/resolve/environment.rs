@@ -33,14 +33,13 @@ impl Resolver<'_> {
                     variables.set(name, as_text(content));
                 }
             }
+            variables.keep_small(&source.place, diags);
         }
         for variable in &pod.container.env {
             if let Some(value) = self.variable(pod, &variable.source, &variables, diags) {
                 variables.set(variable.name.to_string(), value);
             }
-        }
-        if variables.bytes > MOST_BYTES {
-            diags.push(too_large(&pod.meta.place));
+            variables.keep_small(&variable.source.place, diags);
         }
         variables.list
     }
@@ -100,9 +99,26 @@ struct Variables {
     list: Vec<(String, Text)>,
     index: HashMap<String, usize>,
     bytes: usize,
+    /// There were too many bytes, and it was told.
+    overflown: bool,
 }
 
 impl Variables {
+    /// Refuses what has become too large, and forgets it: a few variables that
+    /// name each other could fill any memory. The others are still looked at.
+    fn keep_small(&mut self, place: &Place, diags: &mut Diagnostics) {
+        if self.bytes <= MOST_BYTES {
+            return;
+        }
+        if !self.overflown {
+            diags.push(too_large(place));
+        }
+        *self = Self {
+            overflown: true,
+            ..Self::default()
+        };
+    }
+
     fn get(&self, name: &str) -> Option<&Text> {
         self.index.get(name).map(|index| &self.list[*index].1)
     }

@@ -63,7 +63,7 @@ impl Resolver<'_> {
         files.extend(self.account_token(pod));
         files.extend(self.injected_files(pod, diags));
         let files = last_of_each_path(files);
-        refuse_files_as_directories(&files, &pod.meta.place, diags);
+        refuse_files_as_directories(&files, pod, diags);
         files
     }
 
@@ -265,17 +265,32 @@ fn mounted(mount: &VolumeMount, files: Vec<VolumeFile>, diags: &mut Diagnostics)
 }
 
 /// A path cannot be a file and the directory of another.
-fn refuse_files_as_directories(files: &[GuestFile], place: &Place, diags: &mut Diagnostics) {
+fn refuse_files_as_directories(files: &[GuestFile], pod: &VmPod, diags: &mut Diagnostics) {
     let paths: BTreeSet<_> = files.iter().map(|file| &file.path).collect();
     for path in &paths {
         if let Some(file) = paths.iter().find(|other| path.is_below(other)) {
+            let message = "a path cannot be a file and a directory at once";
             diags.push(
-                Diagnostic::error(place, "a path cannot be a file and a directory at once")
-                    .found(format!("{file} and {path}")),
+                Diagnostic::error(source_of(path, pod), message)
+                    .found(format!("{file} and {path}"))
+                    .help(format!("the file comes from {}", source_of(file, pod))),
             );
             return;
         }
     }
+}
+
+/// What puts a file at its path: the innermost mount above it, else the
+/// annotation that injects files.
+fn source_of<'p>(path: &GuestPath, pod: &'p VmPod) -> &'p Place {
+    let mounts = pod.container.mounts.iter().map(|mount| &mount.path);
+    let above = mounts.filter(|mount| *path == mount.value || path.is_below(&mount.value));
+    let mount = above.max_by_key(|mount| mount.value.depth());
+    let injected = pod.annotations.files_source.as_ref();
+    mount
+        .map(|mount| &mount.place)
+        .or(injected.map(|source| &source.place))
+        .unwrap_or(&pod.meta.place)
 }
 
 /// Later sources win, as they do in a projected volume; each path is written

@@ -150,6 +150,28 @@ fn variables_that_name_each_other_do_not_explode() {
     answered(&text).assert_refused();
 }
 
+/// Each of them fits, and all of them together would fill any memory.
+#[test]
+fn variables_that_repeat_a_long_one_do_not_add_up() {
+    let long = "x".repeat(1_000_000);
+    let mut text = format!("{POD}    env:\n    - {{name: LONG, value: {long}}}\n");
+    for n in 0..20_000 {
+        writeln!(text, "    - {{name: V{n}, value: $(LONG)}}").unwrap();
+    }
+    text += "    - {name: KEY, valueFrom: {secretKeyRef: {name: none, key: k}}}\n";
+    let outcome = answered(&text);
+    let line = POD.lines().count() + 3;
+    outcome.assert_says(&format!(
+        "error: <stdin>:{line}:7: spec.containers[0].env[1]: the environment is too large"
+    ));
+    outcome.assert_says("the Secret none is missing");
+    assert!(
+        outcome
+            .stderr
+            .ends_with("refused: 2 problems, nothing was planned\n")
+    );
+}
+
 #[test]
 fn aliases_in_the_values_of_a_config_map_count_together() {
     // Each value is a document of its own and within the limits of one.
