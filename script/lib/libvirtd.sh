@@ -85,7 +85,7 @@ libvirtd_inside() {
     done
     # All of /run, so that no D-Bus, udev or machined of the system is in reach.
     mount -t tmpfs -o mode=0755 tmpfs /run
-    mkdir /run/libvirt
+    mkdir /run/libvirt /run/lock
     mount --bind "$1" /run/libvirt
     # Whoever reaches the socket may use it; its directory is its owner's alone.
     printf '%s\n' 'auth_unix_rw = "none"' 'auth_unix_ro = "none"' 'unix_sock_group = "root"' \

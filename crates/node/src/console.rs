@@ -58,8 +58,6 @@ pub(crate) fn attach(libvirt: &Libvirt, uuid: uuid::Uuid, name: &str, force: boo
     }
     let _ = timer.event_remove_timeout();
     let _ = input.event_remove_handle();
-    let _ = incoming.event_remove_callback();
-    let _ = incoming.abort();
     Ok(())
 }
 

@@ -41,13 +41,16 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         records: &records,
     };
     let mut text = String::new();
+    let mut started = Vec::new();
     for plan in &plans {
-        let started = start(&node, plan).map_err(|failure| failure.of(&vm_name(plan)))?;
-        let _ = writeln!(text, "{} {started}", vm_name(plan));
+        let now = start(&node, plan).map_err(|failure| failure.of(&vm_name(plan)))?;
+        let word = if now { "started" } else { "is running" };
+        let _ = writeln!(text, "{} {word}", vm_name(plan));
+        started.push((plan, now));
     }
     if let Some(mut waiting) = waiting {
-        for plan in &plans {
-            let outcome = waiting.until(&libvirt, plan.uuid);
+        for (plan, now) in started {
+            let outcome = waiting.until(&libvirt, plan.uuid, now);
             let outcome = outcome.map_err(|failure| failure.of(&vm_name(plan)))?;
             let _ = writeln!(text, "{} {outcome}", vm_name(plan));
         }
@@ -84,12 +87,13 @@ fn vm_name(plan: &Plan) -> String {
     format!("{}/{}", plan.namespace, plan.name)
 }
 
-/// Has a VM run. Who comes second waits for the first and finds it done.
-fn start(node: &Node<'_>, plan: &Plan) -> Result<&'static str> {
+/// Has a VM run; whether it did not before. Who comes second waits for the
+/// first and finds it done.
+fn start(node: &Node<'_>, plan: &Plan) -> Result<bool> {
     let held = node.records.hold(plan.uuid)?;
     let before = held.read()?;
     if before.is_some() && node.libvirt.is_running(plan.uuid)? == Some(true) {
-        return Ok("is running");
+        return Ok(false);
     }
     let is_new = before.is_none();
     let held = node.prepare(plan, held, &UntilInterrupted)?;
@@ -99,5 +103,5 @@ fn start(node: &Node<'_>, plan: &Plan) -> Result<&'static str> {
         }
         return Err(failure);
     }
-    Ok("started")
+    Ok(true)
 }

@@ -41,8 +41,15 @@ impl Waiting {
         }
     }
 
-    /// Until a VM that was started is ready or has ended.
-    pub(crate) fn until(&mut self, libvirt: &Libvirt, uuid: Uuid) -> Result<&'static str> {
+    /// Until a VM is ready or has ended. What is told of one that `started` just
+    /// now may be about an earlier run, until it is told that it started.
+    pub(crate) fn until(
+        &mut self,
+        libvirt: &Libvirt,
+        uuid: Uuid,
+        started: bool,
+    ) -> Result<&'static str> {
+        let mut begun = !started;
         if self.wanted == WaitFor::Ready {
             let log = SerialLog::of(&self.data_dir, uuid);
             let sender = self.events.sender.clone();
@@ -57,7 +64,8 @@ impl Waiting {
         loop {
             match self.next()? {
                 Event::Ready(whose) if whose == uuid => return Ok("is ready"),
-                Event::Stopped(whose, end) if whose == uuid => return self.ended(end),
+                Event::Started(whose) if whose == uuid => begun = true,
+                Event::Stopped(whose, end) if whose == uuid && begun => return self.ended(end),
                 Event::Lost if self.find_again(uuid)? != Some(true) => {
                     return self.ended(End::Shutdown);
                 }

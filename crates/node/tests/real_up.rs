@@ -8,8 +8,6 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
-
 use disklet_block::device::{Caching, FileDevice, ReadAt};
 use disklet_block::gate::BelowDirectories;
 use disklet_block::image::{Format, Image};
@@ -28,7 +26,7 @@ fn a_vm_comes_runs_and_goes() {
     // Two volumes, image, record, plan, lock, log; domain and pool.
     let there = machine.things();
     assert!(there.len() >= before.len() + 8, "{there:?}");
-    wait_for_end(&machine);
+    machine.run_to_end(&fixture.manifest);
     let overlay = volume(&machine, "virtlet_root_");
     let mut seen = vec![0; guest::GREETING.len()];
     open(&machine, &overlay)
@@ -56,8 +54,7 @@ fn a_vm_comes_runs_and_goes() {
 fn a_new_volume_has_one_partition_with_a_sound_filesystem() {
     let machine = Machine::new("volume");
     let fixture = Fixture::new(&machine, "volume", Kind::NewVolume);
-    machine.done(&["up", "-f", &fixture.manifest]);
-    wait_for_end(&machine);
+    machine.run_to_end(&fixture.manifest);
     let volume = open(&machine, &volume(&machine, "-data"));
     let mut disk = vec![0; 8_000_000];
     volume.read_at(&mut disk, 0).unwrap();
@@ -94,15 +91,6 @@ fn what_cannot_be_had_leaves_nothing_behind() {
     );
     assert!(nowhere.contains("does not answer"), "{nowhere}");
     assert_eq!(machine.things(), before);
-}
-
-/// Until the guest has switched itself off.
-fn wait_for_end(machine: &Machine) {
-    let begun = Instant::now();
-    while !machine.done(&["ps"]).contains("stopped") {
-        assert!(begun.elapsed() < Duration::from_secs(60), "still running");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 /// The one volume whose name has this in it.

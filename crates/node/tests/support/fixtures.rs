@@ -60,7 +60,12 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// A VM of the smallest guest with one more disk.
     pub(crate) fn new(machine: &Machine, name: &str, kind: Kind) -> Self {
-        machine.add_image("tiny", &guest::disk());
+        Self::of_guest(machine, name, kind, &guest::disk())
+    }
+
+    /// The same with another guest.
+    pub(crate) fn of_guest(machine: &Machine, name: &str, kind: Kind, guest: &[u8]) -> Self {
+        machine.add_image("tiny", guest);
         let size = 8 << 20;
         let (disk, device) = match kind {
             Kind::NewVolume | Kind::Ceph => (None, None),
@@ -89,13 +94,33 @@ impl Fixture {
         }
     }
 
+    /// The device behind its disk.
+    pub(crate) fn device(&self) -> &str {
+        &self.device.as_ref().unwrap().path
+    }
+
+    /// Writes to the disk as the machine sees it.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
+        let open = std::fs::File::options()
+            .write(true)
+            .open(self.device())
+            .unwrap();
+        open.write_all_at(bytes, offset).unwrap();
+        open.sync_all().unwrap();
+    }
+
+    /// Reads the disk as the machine sees it.
+    pub(crate) fn read(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let open = std::fs::File::open(self.device()).unwrap();
+        open.read_exact_at(&mut bytes, offset).unwrap();
+        bytes
+    }
+
     /// Makes a root's device blank, so that it has to be filled again.
     pub(crate) fn reset(&self) {
-        if let (Kind::PersistentRoot, Some(device)) = (self.kind, &self.device) {
-            let open = std::fs::File::options().write(true).open(&device.path);
-            let open = open.unwrap();
-            open.write_all_at(&vec![0; 8 << 20], 0).unwrap();
-            open.sync_all().unwrap();
+        if self.kind == Kind::PersistentRoot {
+            self.write(0, &vec![0; 8 << 20]);
         }
     }
 }

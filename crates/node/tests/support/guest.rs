@@ -1,4 +1,4 @@
-//! The smallest guest: one sector of code, started by the BIOS.
+//! The smallest guests: one sector of code, started by the BIOS.
 
 /// What the host writes and the guest has to find.
 pub(crate) const GREETING: &[u8] = b"written by the host";
@@ -6,34 +6,68 @@ pub(crate) const GREETING: &[u8] = b"written by the host";
 /// Where the guest copies it to: the third sector.
 pub(crate) const COPY: u64 = 1024;
 
-/// A disk of 1 MiB. Its guest reads the second sector, writes it to the third,
-/// and switches the machine off.
+/// What the guest says on its serial port.
+pub(crate) const HELLO: &str = "hello from the guest";
+
+/// A disk of 1 MiB. Its guest says hello, reads the second sector, writes it to
+/// the third, and switches the machine off.
 pub(crate) fn disk() -> Vec<u8> {
+    build(&[&start(), &say(HELLO), COPIES, OFF])
+}
+
+/// The same, but between hello and the rest it waits for a key, and says it
+/// back.
+pub(crate) fn waiting_disk() -> Vec<u8> {
+    build(&[&start(), &say(HELLO), ECHOES_ONE, COPIES, OFF])
+}
+
+fn build(code: &[&[u8]]) -> Vec<u8> {
+    let code = code.concat();
+    assert!(code.len() <= 510, "more than a sector");
     let mut disk = vec![0; 1 << 20];
-    let code = code();
     disk[..code.len()].copy_from_slice(&code);
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);
     disk[512..512 + GREETING.len()].copy_from_slice(GREETING);
     disk
 }
 
-fn code() -> Vec<u8> {
+/// Segments at zero, a stack below the code.
+fn start() -> Vec<u8> {
     [
-        // Segments at zero, a stack below the code.
         &[0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0][..], // xor ax,ax; mov ds,ax; es; ss
         &[0xbc, 0x00, 0x7c],                                   // mov sp,0x7c00
-        &[0xb2, 0x80, 0xb6, 0x00, 0xbb, 0x00, 0x80],           // mov dl,0x80; dh,0; bx,0x8000
-        // The second sector is read.
-        &[0xb8, 0x01, 0x02, 0xb9, 0x02, 0x00, 0xcd, 0x13], // mov ax,0x0201; cx,2; int 0x13
-        // The third is written.
-        &[0xb8, 0x01, 0x03, 0xb9, 0x03, 0x00, 0xcd, 0x13], // mov ax,0x0301; cx,3; int 0x13
-        // Power management is connected, enabled at version 1.2, and told to switch off.
-        &[0xb8, 0x01, 0x53, 0x31, 0xdb, 0xcd, 0x15], // mov ax,0x5301; xor bx,bx; int 0x15
-        &[0xb8, 0x0e, 0x53, 0x31, 0xdb, 0xb9, 0x02, 0x01, 0xcd, 0x15], // ax,0x530e; cx,0x0102
-        &[
-            0xb8, 0x07, 0x53, 0xbb, 0x01, 0x00, 0xb9, 0x03, 0x00, 0xcd, 0x15,
-        ], // ax,0x5307; bx,1; cx,3
-        &[0xf4, 0xeb, 0xfd],                         // hlt, forever
     ]
     .concat()
 }
+
+/// Letter by letter to the first serial port.
+fn say(text: &str) -> Vec<u8> {
+    let mut code = vec![0xba, 0xf8, 0x03]; // mov dx,0x3f8
+    for byte in text.bytes().chain(*b"\r\n") {
+        code.extend([0xb0, byte, 0xee]); // mov al,byte; out dx,al
+    }
+    code
+}
+
+const ECHOES_ONE: &[u8] = &[
+    0xba, 0xfd, 0x03, // mov dx,0x3fd
+    0xec, 0xa8, 0x01, 0x74, 0xfb, // in al,dx; test al,1; jz back
+    0xba, 0xf8, 0x03, 0xec, 0xee, // mov dx,0x3f8; in al,dx; out dx,al
+];
+
+const COPIES: &[u8] = &[
+    0xb2, 0x80, 0xb6, 0x00, 0xbb, 0x00, 0x80, // mov dl,0x80; dh,0; bx,0x8000
+    // The second sector is read.
+    0xb8, 0x01, 0x02, 0xb9, 0x02, 0x00, 0xcd, 0x13, // mov ax,0x0201; cx,2; int 0x13
+    // The third is written.
+    0xb8, 0x01, 0x03, 0xb9, 0x03, 0x00, 0xcd, 0x13, // mov ax,0x0301; cx,3; int 0x13
+];
+
+/// Power management is connected, enabled at version 1.2, and told to switch
+/// off.
+const OFF: &[u8] = &[
+    0xb8, 0x01, 0x53, 0x31, 0xdb, 0xcd, 0x15, // mov ax,0x5301; xor bx,bx; int 0x15
+    0xb8, 0x0e, 0x53, 0x31, 0xdb, 0xb9, 0x02, 0x01, 0xcd, 0x15, // ax,0x530e; cx,0x0102
+    0xb8, 0x07, 0x53, 0xbb, 0x01, 0x00, 0xb9, 0x03, 0x00, 0xcd, 0x15, // ax,0x5307; bx,1; cx,3
+    0xf4, 0xeb, 0xfd, // hlt, forever
+];

@@ -9,6 +9,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use disklet_core::names::Sha256;
+
 /// A data directory that goes with the test.
 pub(crate) struct Machine {
     folder: PathBuf,
@@ -70,7 +72,7 @@ impl Machine {
         cut.map(str::to_owned)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_disklet-node"));
         command
             .args(arguments)
@@ -87,6 +89,11 @@ impl Machine {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Says it until the guest has switched itself off.
+    pub(crate) fn run_to_end(&self, manifest: &str) {
+        self.done(&["up", "-f", manifest, "--wait", "exit", "--timeout", "2m"]);
+    }
+
     /// The same, which must fail; what it said.
     pub(crate) fn refused(&self, arguments: &[&str]) -> String {
         let output = self.node(arguments);
@@ -95,7 +102,7 @@ impl Machine {
     }
 
     /// Takes a disk into the image store.
-    pub(crate) fn add_image(&self, name: &str, disk: &[u8]) {
+    pub(crate) fn add_image(&self, name: &str, disk: &[u8]) -> Sha256 {
         let store = disklet::store::Store::of(self.path("data").to_str().unwrap());
         let incoming = disklet::store::Incoming {
             name,
@@ -103,9 +110,8 @@ impl Machine {
             digest: None,
             most: disklet_core::units::ByteSize::from_bytes(1 << 30),
         };
-        store
-            .add(incoming, &disklet_block::convert::Unwatched)
-            .unwrap();
+        let added = store.add(incoming, &disklet_block::convert::Unwatched);
+        added.unwrap().fact.digest
     }
 
     /// All that is there because of this machine's VMs: files, mounts, loop

@@ -1,0 +1,262 @@
+//! The commands around a running VM, and the errors that users meet.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use support::fixtures::{Fixture, Kind};
+use support::{Machine, guest};
+
+fn waiting(name: &str) -> (Machine, Fixture) {
+    let machine = Machine::new(name);
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, name, Kind::NewVolume, &guest);
+    (machine, fixture)
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn what_the_guest_says_is_kept_and_followed() {
+    let (machine, fixture) = waiting("talks");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let mut follower = machine
+        .command(&["logs", "-f", "talks"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = follower.stdout.take().unwrap();
+    read_until(&mut out, guest::HELLO);
+
+    let mut console = machine
+        .command(&["console", "talks"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    console.stdin.as_mut().unwrap().write_all(b"k").unwrap();
+    let mut echoed = console.stdout.take().unwrap();
+    read_until(&mut echoed, "k");
+    read_until(&mut out, "k");
+    // The guest is done, and so is whoever listened to it.
+    assert!(console.wait().unwrap().success());
+    machine.done(&["down", "talks", "--grace", "0"]);
+    assert!(follower.wait().unwrap().success());
+}
+
+/// Reads until a text has come.
+fn read_until(from: &mut impl Read, text: &str) {
+    let mut seen = Vec::new();
+    let mut byte = [0];
+    while !seen.ends_with(text.as_bytes()) {
+        assert_eq!(from.read(&mut byte).unwrap(), 1, "{seen:?}");
+        seen.push(byte[0]);
+    }
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn the_terminal_is_what_it_was_after_the_console() {
+    let (machine, fixture) = waiting("terminal");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let line: Vec<_> = machine
+        .command(&["console", "terminal"])
+        .get_args()
+        .map(|argument| argument.to_str().unwrap().to_owned())
+        .collect();
+    let console = format!("{} {}", env!("CARGO_BIN_EXE_disklet-node"), line.join(" "));
+    let (before, after) = (machine.path("before"), machine.path("after"));
+    let inside = format!(
+        "stty -a >{}; {console}; echo left with $?; stty -a >{}",
+        before.display(),
+        after.display()
+    );
+    let mut terminal = machine.command(&[]);
+    let environment: Vec<_> = terminal
+        .get_envs()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
+        .collect();
+    terminal = Command::new("script");
+    let mut terminal = terminal
+        .args(["-qec", &inside, "/dev/null"])
+        .envs(environment)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = terminal.stdout.take().unwrap();
+    read_until(&mut out, "Ctrl-] detaches.");
+    terminal.stdin.as_mut().unwrap().write_all(&[0x1d]).unwrap();
+    read_until(&mut out, "left with 0");
+    drop(terminal.stdin.take());
+    terminal.wait().unwrap();
+    let read = |path| std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(before), read(after));
+    assert!(
+        machine.done(&["ps"]).contains("running"),
+        "it only detached"
+    );
+    machine.done(&["down", "terminal", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn waiting_ends_in_time_and_the_vm_runs_on() {
+    let (machine, fixture) = waiting("patience");
+    let up = [
+        "up",
+        "-f",
+        &fixture.manifest,
+        "--wait",
+        "ready",
+        "--timeout",
+        "2s",
+    ];
+    let late = machine.refused(&up);
+    assert!(late.contains("is not ready in time"), "{late}");
+    let shown = machine.done(&["ps", "-o", "json"]);
+    assert!(shown.contains("\"state\": \"running\""), "{shown}");
+    let text = machine.done(&["describe", "patience"]);
+    for part in [
+        "State    running",
+        "sda root",
+        "KiB allocated",
+        "cloud-init",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let json = machine.done(&["describe", "patience", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["disks"][0]["chain"][1]["format"], "raw");
+    assert_eq!(json["disks"][0]["chain"][1]["there"], true);
+    machine.done(&["down", "patience", "--grace", "1s"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn two_at_once_are_as_good_as_one() {
+    let (machine, fixture) = waiting("twice");
+    let up = ["up", "-f", &fixture.manifest];
+    let both: Vec<_> = (0..2)
+        .map(|_| machine.command(&up).stdout(Stdio::piped()).spawn().unwrap())
+        .collect();
+    let mut said: Vec<_> = both
+        .into_iter()
+        .map(|one| String::from_utf8(one.wait_with_output().unwrap().stdout).unwrap())
+        .collect();
+    said.sort();
+    assert_eq!(
+        said,
+        ["default/twice is running\n", "default/twice started\n"]
+    );
+    machine.done(&["down", "twice", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn volumes_can_outlive_their_vm() {
+    let machine = Machine::new("kept");
+    let fixture = Fixture::new(&machine, "kept", Kind::NewVolume);
+    let before = machine.things();
+    machine.run_to_end(&fixture.manifest);
+    let said = machine.done(&["down", "kept", "--grace", "0", "--keep-volumes"]);
+    assert_eq!(said, "default/kept stopped, its volumes are kept\n");
+    assert!(machine.done(&["ps"]).contains("kept"), "listed");
+    let volumes = || {
+        std::fs::read_dir(machine.path("data/volumes"))
+            .unwrap()
+            .count()
+    };
+    assert_eq!(volumes(), 2);
+    machine.done(&["gc"]);
+    assert_eq!(volumes(), 2, "gc leaves them alone");
+    machine.run_to_end(&fixture.manifest);
+    machine.done(&["down", "kept", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_device_has_one_user_at_a_time() {
+    let machine = Machine::new("busy");
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "busy", Kind::RawDevice, &guest);
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let other = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let other = other.replace("name: busy", "name: other");
+    let other = machine.write("other.yaml", other).display().to_string();
+    let before = machine.things();
+    let refused = machine.refused(&["up", "-f", &other]);
+    assert!(refused.contains("in use by VM default/busy"), "{refused}");
+    assert_eq!(machine.things(), before);
+    machine.done(&["down", "busy", "--grace", "0"]);
+
+    let mkfs = Command::new("/sbin/mke2fs")
+        .args(["-q", fixture.device()])
+        .status();
+    assert!(mkfs.unwrap().success());
+    let mounted = machine.path("mounted");
+    std::fs::create_dir(&mounted).unwrap();
+    let mount = |command: &str, arguments: &[&str]| {
+        let status = Command::new(command).args(arguments).status().unwrap();
+        assert!(status.success(), "{command}");
+    };
+    let mounted = mounted.to_str().unwrap();
+    mount("mount", &[fixture.device(), mounted]);
+    let refused = machine.node(&["up", "-f", &fixture.manifest]);
+    mount("umount", &[mounted]);
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.contains("disk data: device"), "{refused}");
+    assert!(refused.contains("is in use"), "{refused}");
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_full_disk_leaves_nothing_behind() {
+    let machine = Machine::new("full");
+    let fixture = Fixture::new(&machine, "full", Kind::NewVolume);
+    let volumes = machine.path("data/volumes");
+    std::fs::create_dir_all(&volumes).unwrap();
+    let volumes = volumes.to_str().unwrap();
+    let mount = ["-t", "tmpfs", "-o", "size=300k", "tmpfs", volumes];
+    assert!(
+        Command::new("mount")
+            .args(mount)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let before = machine.things();
+    let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+    assert!(refused.contains("-data: cannot be"), "{refused}");
+    assert!(refused.contains("No space left"), "{refused}");
+    assert_eq!(machine.things(), before);
+    assert!(
+        Command::new("umount")
+            .arg(volumes)
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_link_in_a_claim_is_not_followed() {
+    let machine = Machine::new("link");
+    let fixture = Fixture::new(&machine, "link", Kind::DiskImage);
+    let before = machine.things();
+    let secret = machine.write("secret", vec![7; 8 << 20]);
+    let image = machine.path("volume/disk.img");
+    std::fs::remove_file(&image).unwrap();
+    std::os::unix::fs::symlink(&secret, &image).unwrap();
+    let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+    assert!(refused.contains("is a symbolic link"), "{refused}");
+    assert_eq!(machine.things(), before);
+}
