@@ -3,6 +3,7 @@
 
 pub mod manifests;
 pub mod report;
+pub mod shown;
 pub mod store;
 pub mod style;
 pub mod vms;

@@ -1,5 +1,6 @@
 //! Images come into the store: hashed, converted and checked in one pass.
 
+use std::error::Error;
 use std::fs::{self, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +14,7 @@ use disklet_core::names::Sha256;
 use disklet_core::units::ByteSize;
 use sha2::Digest;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, StoreErrorKind, is_full};
 
 /// An image on its way into the store.
 #[derive(Debug)]
@@ -73,15 +74,19 @@ impl Store {
             .finish()
             .map_err(|error| refused(incoming.name, error))?;
         if let Some(wanted) = incoming.digest.filter(|wanted| *wanted != digest) {
-            return Err(StoreError::new(format!(
+            let what = format!(
                 "image {}: its file has the digest sha256:{digest}, not sha256:{wanted} as demanded",
                 incoming.name
-            )));
+            );
+            return Err(StoreError::new(StoreErrorKind::Digest, what)
+                .help("check the digest, or where the file comes from"));
         }
         let fact = ImageFact {
             digest,
             size: ByteSize::from_bytes(report.size),
         };
+        // A disk that nobody has named yet must not be swept away.
+        let _named = self.rely()?;
         let known = self.keep(&disk, &digest)?;
         self.give_name(incoming.name, fact)?;
         Ok(Added { fact, known })
@@ -106,17 +111,32 @@ impl Store {
 }
 
 fn device(file: fs::File) -> Result<FileDevice, StoreError> {
-    FileDevice::new(file, "the image store", Caching::Direct).map_err(|error| StoreError {
-        what: "the image store cannot be written to".to_owned(),
-        source: Some(Box::new(error)),
+    FileDevice::new(file, "the image store", Caching::Direct).map_err(|error| {
+        StoreError::new(StoreErrorKind::Io, "the image store cannot be written to").because(error)
     })
 }
 
-fn refused(name: &str, error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
-    StoreError {
-        what: format!("image {name} cannot be taken in"),
-        source: Some(Box::new(error)),
+/// The stream or its conversion has failed.
+fn refused(name: &str, error: impl Error + Send + Sync + 'static) -> StoreError {
+    let what = format!("image {name} cannot be taken in");
+    let told = if lacks_room(&error) {
+        StoreError::full(what)
+    } else {
+        StoreError::new(StoreErrorKind::Refused, what)
+    };
+    told.because(error)
+}
+
+/// Whether a lack of room is among the causes.
+fn lacks_room(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(is_full) {
+            return true;
+        }
+        cause = error.source();
     }
+    false
 }
 
 /// Hashes what is read.

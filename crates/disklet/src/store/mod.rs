@@ -4,11 +4,17 @@
 //!   images/sha256/<digest>          a raw disk, read-only; the digest is that
 //!                                   of the file it was made from
 //!   images/names/<hash>.json        which digest a name stands for
+//!   images/lock                     see lock.rs
 //! ```
 //!
 //! See docs/formats/image-store.md.
 
 mod add;
+mod error;
+mod listed;
+mod lock;
+mod remove;
+mod usage;
 
 use std::fs;
 use std::io;
@@ -22,6 +28,12 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest;
 
 pub use add::{Added, Incoming};
+pub(crate) use error::is_full;
+pub use error::{StoreError, StoreErrorKind};
+pub use listed::Listed;
+pub use lock::{Reliance, Removal};
+pub use remove::{Deed, Gone};
+pub use usage::{Uses, in_use};
 
 /// A store below a directory.
 #[derive(Debug, Clone)]
@@ -43,41 +55,6 @@ pub struct Named {
 }
 
 const VERSION: u32 = 1;
-
-/// Why the store could not do something: what, and on which file.
-#[derive(Debug)]
-pub struct StoreError {
-    what: String,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
-}
-
-impl StoreError {
-    fn new(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            source: None,
-        }
-    }
-
-    fn on(path: &Path, doing: &str, source: io::Error) -> Self {
-        Self {
-            what: format!("{}: cannot be {doing}", path.display()),
-            source: Some(Box::new(source)),
-        }
-    }
-}
-
-impl std::fmt::Display for StoreError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
-    }
-}
 
 impl Store {
     /// The store of a data directory; it need not exist yet.
@@ -118,17 +95,8 @@ impl Store {
 
     /// All names, in order.
     pub fn list(&self) -> Result<Vec<Named>, StoreError> {
-        let directory = self.root.join("names");
-        let entries = match fs::read_dir(&directory) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(StoreError::on(&directory, "read", error)),
-        };
         let mut found = Vec::new();
-        for entry in entries {
-            let path = entry
-                .map_err(|error| StoreError::on(&directory, "read", error))?
-                .path();
+        for path in usage::entries(&self.root.join("names"))? {
             if path.extension().is_some_and(|ending| ending == "json") {
                 let text = fs::read(&path).map_err(|error| StoreError::on(&path, "read", error))?;
                 found.push(read_named(&path, &text)?.0);
@@ -160,7 +128,12 @@ impl Store {
 }
 
 fn read_named(path: &Path, text: &[u8]) -> Result<(Named, ImageFact), StoreError> {
-    let damaged = |why: String| StoreError::new(format!("{}: {why}", path.display()));
+    let damaged = |why: String| {
+        StoreError::new(
+            StoreErrorKind::Damaged,
+            format!("{}: {why}", path.display()),
+        )
+    };
     let named: Named = serde_json::from_slice(text)
         .map_err(|error| damaged(format!("is not a record of the image store: {error}")))?;
     if named.version != VERSION {

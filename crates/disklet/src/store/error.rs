@@ -1,0 +1,107 @@
+//! Why the store could not do something.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// What sort of thing went wrong; what callers match on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// The system refused or failed.
+    Io,
+    /// A file of the store, or a record of a VM, is not what it should be.
+    Damaged,
+    /// There is no such image.
+    NotFound,
+    /// A VM uses it.
+    InUse,
+    /// What came in is no image, or may not come in.
+    Refused,
+    /// What came in has another digest.
+    Digest,
+    /// There is no room for it.
+    Full,
+}
+
+/// Why the store could not do something: what, on which file or image, and
+/// what the user can do.
+#[derive(Debug)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    what: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+    help: Option<String>,
+}
+
+impl StoreError {
+    pub(super) fn new(kind: StoreErrorKind, what: impl Into<String>) -> Self {
+        Self {
+            kind,
+            what: what.into(),
+            source: None,
+            help: None,
+        }
+    }
+
+    pub(super) fn on(path: &Path, doing: &str, source: io::Error) -> Self {
+        let what = format!("{}: cannot be {doing}", path.display());
+        if is_full(&source) {
+            return Self::full(what).because(source);
+        }
+        Self::new(StoreErrorKind::Io, what).because(source)
+    }
+
+    /// There is no room.
+    pub(super) fn full(what: String) -> Self {
+        Self::new(StoreErrorKind::Full, what)
+            .help("make room: disklet images gc removes images that nobody needs")
+    }
+
+    pub(super) fn because(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self {
+            source: Some(Box::new(source)),
+            ..self
+        }
+    }
+
+    pub(super) fn help(self, help: impl Into<String>) -> Self {
+        Self {
+            help: Some(help.into()),
+            ..self
+        }
+    }
+
+    /// What sort of error it is.
+    #[must_use]
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// What the user can do.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+}
+
+/// Whether the system said that there is no room, in one of its ways.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
