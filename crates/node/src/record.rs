@@ -35,6 +35,9 @@ pub(crate) struct Record {
     pub(crate) phase: Phase,
     /// How many disks it has.
     pub(crate) disks: usize,
+    /// The digests of the images that it uses: they stay in the store.
+    #[serde(default)]
+    pub(crate) images: Vec<String>,
     /// What may be there because of it, in the order of making.
     pub(crate) made: Vec<Made>,
 }
@@ -111,6 +114,7 @@ impl Record {
             created: since_1970.map_or(0, |time| time.as_secs()),
             phase: Phase::Preparing,
             disks: plan.disks.len(),
+            images: Vec::new(),
             made,
         }
     }

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use disklet::manifests::look;
 use disklet::report::report;
-use disklet::store::Store;
+use disklet::store::{Reliance, Store};
 use disklet::vms::UpArgs;
 use disklet_core::config::Config;
 use disklet_core::diag::Diagnostics;
 use disklet_core::facts::Questions;
-use disklet_core::plan::Plan;
+use disklet_core::plan::{Plan, Step};
 use disklet_core::resolve::resolve;
 
 use crate::failure::{Failure, Result};
@@ -58,7 +58,9 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
     Ok(text)
 }
 
-fn plans(args: &UpArgs) -> Result<(Config, Vec<Plan>)> {
+/// The plans; the images that they rely on stay until the last is dropped,
+/// which must not be before the records that name them are durable.
+fn plans(args: &UpArgs) -> Result<(Config, Vec<Plan>, Reliance)> {
     let mut diags = Diagnostics::default();
     let mut planned = None;
     if let Some(mut given) = args.manifests.read(None, &mut diags) {
@@ -67,12 +69,13 @@ fn plans(args: &UpArgs) -> Result<(Config, Vec<Plan>)> {
         }
         let questions = Questions::of(&given.objects);
         let mut facts = look(&questions, &given.config);
-        Store::of(&given.config.data_dir)
-            .answer(&questions, &mut facts)
-            .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
+        let store = Store::of(&given.config.data_dir);
+        let unread = |error| Failure::new("the image store cannot be read").because(error);
+        let images = store.rely().map_err(unread)?;
+        store.answer(&questions, &mut facts).map_err(unread)?;
         let plans = resolve(&given.objects, &given.config, &facts, &mut diags);
         given.demand_a_vm(&mut diags);
-        planned = Some((given.config, plans));
+        planned = Some((given.config, plans, images));
     }
     let errors = diags.errors();
     let format = args.manifests.diagnostics;
