@@ -30,6 +30,9 @@ pub struct Config {
     pub default_memory: ByteSize,
     /// The CPU of VMs that ask for none.
     pub cpu_model: CpuModel,
+    /// Where the mapping of image names to addresses is: a file, or a directory
+    /// of them.
+    pub image_translations: Option<String>,
 }
 
 /// A directory for volumes.
@@ -111,6 +114,7 @@ impl Default for Config {
             hypervisor: HypervisorChoice::Auto,
             default_memory: ByteSize::from_bytes(1 << 30),
             cpu_model: CpuModel::Default,
+            image_translations: None,
         };
         config.complete();
         config
@@ -122,7 +126,7 @@ impl Config {
     pub const VOLUMES: &str = "volumes";
 
     /// The settings that a file can have.
-    pub(crate) const FIELDS: [&str; 9] = [
+    pub(crate) const FIELDS: [&str; 10] = [
         "dataDir",
         "runDir",
         "kubeletRoot",
@@ -132,6 +136,7 @@ impl Config {
         "domainType",
         "defaultMemory",
         "cpuModel",
+        "imageTranslations",
     ];
 
     /// Reads a configuration file. It is ours, so every field is checked.
@@ -206,6 +211,9 @@ impl Config {
         }
         if let Some(word) = fields.spanned_text("cpuModel", diags) {
             self.cpu_model = read_cpu_model(&word, diags);
+        }
+        if let Some(path) = host_path(&mut fields, "imageTranslations", diags) {
+            self.image_translations = Some(path);
         }
         fields.no_others(&Self::FIELDS, diags);
     }
