@@ -2,6 +2,7 @@
 //! line, what this machine answers, and telling people what is wrong.
 
 pub mod manifests;
+pub mod progress;
 pub mod report;
 pub mod shown;
 pub mod store;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::options::{
-    ChainArgs, Compress, FormatArgs, ImageFormat, OutputArgs, Preallocate, Progress, ShareArgs,
-    SourceArgs, Unwrap,
+    ChainArgs, Compress, FormatArgs, ImageFormat, OutputArgs, Preallocate, ShareArgs, SourceArgs,
+    Unwrap,
 };
 use super::size::{ByteCount, NewSize};
+use disklet::progress::ProgressForm;
 
 /// Work with disk images: look at them, make, convert, check and compare them
 ///
@@ -114,8 +115,8 @@ pub(crate) struct ConvertArgs {
     #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
     /// How to tell how far it has come
-    #[arg(long, value_enum, default_value_t = Progress::Auto)]
-    pub(crate) progress: Progress,
+    #[arg(long, value_enum, default_value_t = ProgressForm::Auto)]
+    pub(crate) progress: ProgressForm,
     /// The image to copy; - for standard input
     pub(crate) from: PathBuf,
     /// The new file, replaced if it exists; or a block device

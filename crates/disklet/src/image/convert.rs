@@ -14,11 +14,11 @@ use super::copied::Copied;
 use super::create::NO_METADATA;
 use super::open::{open, open_to_change};
 use super::options::{Compress, ImageFormat, Preallocate};
-use super::progress::Progress;
 use super::replaced::Replaced;
 use super::size::ByteCount;
 use super::stream::Stream;
 use super::{Answer, Failure, stream};
+use disklet::progress::Progress;
 use disklet_block::new_file::{Existing, NewFile};
 
 pub(super) fn convert(args: &ConvertArgs) -> Result<Answer, Failure> {

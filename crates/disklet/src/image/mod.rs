@@ -8,7 +8,6 @@ mod create;
 mod info;
 mod open;
 mod options;
-mod progress;
 mod replaced;
 mod reports;
 mod resize;

@@ -145,13 +145,3 @@ impl From<Unwrap> for Wrapping {
         }
     }
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Progress {
-    /// A bar on a terminal, else nothing
-    Auto,
-    /// A JSON object a line, on standard error
-    Json,
-    /// Nothing
-    None,
-}

@@ -16,7 +16,7 @@ use super::convert::{into_file, is_device};
 use super::copied::Copied;
 use super::open::{first_bytes, open_file, open_to_change};
 use super::options::{ImageFormat, Preallocate, Unwrap as Wanted};
-use super::progress::Progress;
+use disklet::progress::Progress;
 use disklet_block::new_file::{directory_of, scratch_file};
 
 /// A stream that holds an image.

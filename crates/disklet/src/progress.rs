@@ -1,26 +1,39 @@
-//! Telling how far a copy has come, on standard error.
+//! Telling how far a copy or a download has come, on standard error.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use disklet_block::convert::Watch;
 use disklet_core::units::ByteSize;
 
-use super::options::Progress as Wanted;
+/// How it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgressForm {
+    /// A bar on a terminal, else nothing
+    Auto,
+    /// A JSON object a line, on standard error
+    Json,
+    /// Nothing
+    None,
+}
 
 /// Watches a copy.
-pub(super) struct Progress {
+#[derive(Debug)]
+pub struct Progress {
     /// Unknown of what comes out of a pipe.
     total: Option<u64>,
     done: AtomicU64,
+    /// What was there before, and says nothing about the speed.
+    before: u64,
     form: Form,
     start: Instant,
     told: Mutex<Duration>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Bar,
     Json,
@@ -31,36 +44,53 @@ enum Form {
 const INTERVAL: Duration = Duration::from_millis(200);
 
 impl Progress {
-    pub(super) fn new(total: Option<u64>, wanted: Wanted) -> Self {
+    /// Of a copy of so many bytes.
+    #[must_use]
+    pub fn new(total: Option<u64>, wanted: ProgressForm) -> Self {
         let form = match wanted {
-            Wanted::Json => Form::Json,
-            Wanted::Auto if io::stderr().is_terminal() => Form::Bar,
-            Wanted::Auto | Wanted::None => Form::Nothing,
+            ProgressForm::Json => Form::Json,
+            ProgressForm::Auto if io::stderr().is_terminal() => Form::Bar,
+            ProgressForm::Auto | ProgressForm::None => Form::Nothing,
         };
         Self {
             total,
             done: AtomicU64::new(0),
+            before: 0,
             form,
             start: Instant::now(),
             told: Mutex::new(Duration::ZERO),
         }
     }
 
+    /// So much was done before.
+    #[must_use]
+    pub fn beginning_at(self, before: u64) -> Self {
+        Self {
+            done: AtomicU64::new(before),
+            before,
+            ..self
+        }
+    }
+
     /// Clears the bar, or tells the end.
-    pub(super) fn end(&self) {
-        match self.form {
-            Form::Bar => {
-                let _ = write!(io::stderr(), "\r\x1b[K");
-            }
-            Form::Json => self.tell(self.start.elapsed()),
-            Form::Nothing => {}
+    pub fn end(&self) {
+        self.clear();
+        if self.form == Form::Json {
+            self.tell(self.start.elapsed());
+        }
+    }
+
+    /// Makes room for a line; the bar comes again below it.
+    pub fn clear(&self) {
+        if self.form == Form::Bar {
+            let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }
 
     fn tell(&self, elapsed: Duration) {
         let done = self.done.load(Ordering::Relaxed);
         let done = self.total.map_or(done, |total| done.min(total));
-        let rate = per_second(done, elapsed);
+        let rate = per_second(done.saturating_sub(self.before), elapsed);
         let left = self
             .total
             .filter(|_| rate > 0)
