@@ -3,6 +3,7 @@
 
 pub mod manifests;
 pub mod progress;
+pub mod pull;
 pub mod report;
 pub mod shown;
 pub mod store;

@@ -9,5 +9,15 @@
 mod coming_in;
 #[path = "images/housekeeping.rs"]
 mod housekeeping;
+#[path = "images/mapping.rs"]
+mod mapping;
+#[path = "images/resumed.rs"]
+mod resumed;
 #[path = "images/scratch.rs"]
 mod scratch;
+#[path = "images/server.rs"]
+mod server;
+#[path = "images/tls.rs"]
+mod tls;
+#[path = "images/web.rs"]
+mod web;

@@ -1,11 +1,11 @@
 //! `disklet images pull`.
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::io::{self, IsTerminal};
 
 use clap::Args as ClapArgs;
-use disklet::store::{Incoming, Store};
-use disklet_block::convert::Unwatched;
+use disklet::progress::ProgressForm;
+use disklet::pull::{Order, Origin, PullError, Teller, pull as fetch};
+use disklet::report::with_causes;
 use disklet_core::config::Config;
 use disklet_core::units::{ByteSize, parse_quantity};
 
@@ -13,21 +13,43 @@ use super::{Failure, image_name};
 
 /// Take an image into the store
 ///
+/// Without --from it is fetched from where the mapping says
+/// (`imageTranslations` of the configuration, see
+/// docs/formats/image-mapping.md), else by https from the host that its name
+/// begins with. A lost connection is taken up again where it was lost, also by
+/// a later pull.
+///
 /// The file may be qcow2 or raw, inside gzip, xz or zstd or not; the store
 /// keeps its disk raw, with holes. An image that names other files is
 /// refused.
 #[derive(Debug, ClapArgs)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct PullArgs {
     /// Its name, as manifests have it; with @sha256:… the file must have
     /// that digest
     name: String,
-    /// The file
-    #[arg(long, value_name = "FILE")]
-    from: PathBuf,
+    /// Where it comes from: a file, an address (https://… or http://…), or -
+    /// for standard input
+    #[arg(long, value_name = "FILE|URL|-")]
+    from: Option<String>,
     /// Refuse disks that are larger
     #[arg(long, value_name = "SIZE", default_value = "2Ti", value_parser = size)]
     max_size: ByteSize,
+    /// How often in a row to try to go on after a lost connection
+    #[arg(long, value_name = "TIMES", default_value_t = Order::RETRIES)]
+    retries: u32,
+    /// How to tell how far it has come
+    #[arg(long, value_enum, default_value_t = ProgressForm::Auto)]
+    progress: ProgressForm,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  disklet images pull download.cirros-cloud.net/0.6.2/cirros-0.6.2-x86_64-disk.img
+  disklet images pull virtlet.cloud/debian --from https://host.example/debian.qcow2
+  xz -dc disk.xz | disklet images pull virtlet.cloud/mine --from -
+
+Proxies are taken from https_proxy, http_proxy, all_proxy and no_proxy.";
 
 fn size(text: &str) -> Result<ByteSize, String> {
     parse_quantity(text).map_err(|error| error.to_string())
@@ -35,21 +57,38 @@ fn size(text: &str) -> Result<ByteSize, String> {
 
 pub(super) fn pull(config: &Config, args: &PullArgs) -> Result<String, Failure> {
     let image = image_name(&args.name)?;
-    let from = &args.from;
-    let stream = File::open(from)
-        .map_err(|error| Failure::new(format!("{}: cannot be opened: {error}", from.display())))?;
-    let incoming = Incoming {
-        name: image.name(),
-        stream,
-        digest: image.digest(),
+    // What is wrong with it is not said by clap, who would show a password.
+    let from = args.from.as_deref().map(Origin::parse).transpose();
+    let from = from.map_err(|why| Failure::new(format!("--from: {why}")))?;
+    if from == Some(Origin::StandardInput) && io::stdin().is_terminal() {
+        return Err(Failure::new(
+            "standard input is a terminal: give it an image, as with < or a pipe",
+        ));
+    }
+    let order = Order {
+        image: &image,
+        from,
         most: args.max_size,
+        retries: args.retries,
     };
-    let added = Store::of(&config.data_dir).add(incoming, &Unwatched)?;
-    let fact = added.fact;
+    let teller = Teller::new(args.progress);
+    let added = fetch(config, order, &teller);
+    teller.end();
+    let fact = added?.fact;
     Ok(format!(
         "{}@sha256:{} ({})\n",
         image.name(),
         fact.digest,
         fact.size
     ))
+}
+
+impl From<PullError> for Failure {
+    fn from(error: PullError) -> Self {
+        let failure = Self::new(with_causes(&error));
+        match error.remedy() {
+            Some(remedy) => failure.help(remedy),
+            None => failure,
+        }
+    }
 }

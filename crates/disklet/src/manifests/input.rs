@@ -126,7 +126,7 @@ fn not_text(name: &Arc<str>, error: &FromUtf8Error) -> Diagnostic {
 
 /// The manifests below a path, in the order of their names. As with kubectl,
 /// a directory's files count by their ending, a named file in any case.
-fn collect(
+pub(super) fn collect(
     path: &Path,
     recursive: bool,
     named: bool,

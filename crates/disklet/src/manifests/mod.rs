@@ -12,7 +12,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use disklet_core::config::{Config, command_line_place};
 use disklet_core::diag::{Diagnostic, Diagnostics};
 use disklet_core::facts::Facts;
-use disklet_core::manifest::Objects;
+use disklet_core::manifest::{Input, Objects};
 
 use input::Reader;
 pub use look::{device_number, look, root_fact};
@@ -123,6 +123,15 @@ impl Given {
 /// The configuration of a file, or what holds without one.
 pub fn configuration_file(path: Option<&Path>, diags: &mut Diagnostics) -> Config {
     configuration(&mut Reader::default(), path, diags)
+}
+
+/// What stands in a file, or in the YAML and JSON files of a directory.
+pub fn inputs(path: &Path, diags: &mut Diagnostics) -> Vec<Input> {
+    let mut reader = Reader::default();
+    let mut files = Vec::new();
+    input::collect(path, false, true, &mut files, diags);
+    let read = files.iter().map(|file| reader.read_file(file, diags));
+    read.flatten().collect()
 }
 
 fn configuration(reader: &mut Reader, path: Option<&Path>, diags: &mut Diagnostics) -> Config {

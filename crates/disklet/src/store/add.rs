@@ -47,10 +47,7 @@ impl Store {
         mut incoming: Incoming<'_, impl Read + Send>,
         watch: &dyn Watch,
     ) -> Result<Added, StoreError> {
-        for directory in ["sha256", "names"] {
-            let path = self.root.join(directory);
-            fs::create_dir_all(&path).map_err(|error| StoreError::on(&path, "made", error))?;
-        }
+        self.make_directories()?;
         let directory = self.root.join("sha256");
         let made = |error| StoreError::on(&directory, "written to", error);
         let disk = scratch_file(&directory).map_err(made)?;
@@ -90,6 +87,31 @@ impl Store {
         let known = self.keep(&disk, &digest)?;
         self.give_name(incoming.name, fact)?;
         Ok(Added { fact, known })
+    }
+
+    /// Gives an image that is there a name, if it is there.
+    pub(crate) fn adopt(
+        &self,
+        name: &str,
+        digest: Sha256,
+    ) -> Result<Option<ImageFact>, StoreError> {
+        let _named = self.rely()?;
+        let Ok(meta) = self.disk(&digest).metadata() else {
+            return Ok(None);
+        };
+        let size = ByteSize::from_bytes(meta.len());
+        let fact = ImageFact { digest, size };
+        self.make_directories()?;
+        self.give_name(name, fact)?;
+        Ok(Some(fact))
+    }
+
+    fn make_directories(&self) -> Result<(), StoreError> {
+        for directory in ["sha256", "names"] {
+            let path = self.root.join(directory);
+            fs::create_dir_all(&path).map_err(|error| StoreError::on(&path, "made", error))?;
+        }
+        Ok(())
     }
 
     /// Gives a disk the name of its digest; whether there was one already.

@@ -79,6 +79,11 @@ impl StoreError {
         self.kind
     }
 
+    /// What caused it, alone.
+    pub(crate) fn into_cause(self) -> Option<Box<dyn Error + Send + Sync>> {
+        self.source
+    }
+
     /// What the user can do.
     #[must_use]
     pub fn remedy(&self) -> Option<&str> {

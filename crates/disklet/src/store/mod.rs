@@ -4,6 +4,7 @@
 //!   images/sha256/<digest>          a raw disk, read-only; the digest is that
 //!                                   of the file it was made from
 //!   images/names/<hash>.json        which digest a name stands for
+//!   images/pulling/                 what is coming, see pulling.rs
 //!   images/lock                     see lock.rs
 //! ```
 //!
@@ -13,6 +14,8 @@ mod add;
 mod error;
 mod listed;
 mod lock;
+mod partial;
+mod pulling;
 mod remove;
 mod usage;
 
@@ -32,6 +35,8 @@ pub(crate) use error::is_full;
 pub use error::{StoreError, StoreErrorKind};
 pub use listed::Listed;
 pub use lock::{Reliance, Removal};
+pub(crate) use partial::{Partial, Validator};
+pub use pulling::Pulling;
 pub use remove::{Deed, Gone};
 pub use usage::{Uses, in_use};
 
@@ -93,6 +98,13 @@ impl Store {
         Ok(self.disk(&fact.digest).exists().then_some(fact))
     }
 
+    /// Something that changes whenever the name is given anew.
+    pub(crate) fn stamp(&self, name: &str) -> Option<(u64, i64, i64)> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = self.name_file(name).metadata().ok()?;
+        Some((meta.ino(), meta.ctime(), meta.ctime_nsec()))
+    }
+
     /// All names, in order.
     pub fn list(&self) -> Result<Vec<Named>, StoreError> {
         let mut found = Vec::new();
@@ -121,9 +133,13 @@ impl Store {
 
     /// Names hold any characters and are of any length; their hashes do not.
     fn name_file(&self, name: &str) -> PathBuf {
+        let file = format!("{}.json", Self::hash(name));
+        self.root.join("names").join(file)
+    }
+
+    fn hash(name: &str) -> String {
         let hash = sha2::Sha256::digest(name.as_bytes());
-        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.root.join("names").join(format!("{hex}.json"))
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

@@ -78,7 +78,7 @@ impl Store {
         _alone: &Removal,
         deed: Deed,
     ) -> Result<Vec<Gone>, StoreError> {
-        let mut gone = Vec::new();
+        let mut gone = self.sweep_pulls(deed)?;
         let names = self.list()?;
         let named: BTreeSet<_> = names.iter().map(|named| named.sha256.as_str()).collect();
         for path in entries(&self.root.join("sha256"))? {

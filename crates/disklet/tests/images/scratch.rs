@@ -37,6 +37,12 @@ impl Scratch {
         fs::write(self.path("config.yaml"), text).unwrap();
     }
 
+    /// Configures a mapping of images.
+    pub(crate) fn map(&self, mapping: &str) {
+        let path = self.write("mapping.yaml", mapping);
+        self.configure(&format!("imageTranslations: {}\n", path.display()));
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

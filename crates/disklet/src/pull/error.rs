@@ -1,0 +1,135 @@
+//! Why an image did not come.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::store::{StoreError, StoreErrorKind};
+
+/// What sort of thing went wrong; what callers match on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PullErrorKind {
+    /// It is not known where the image is.
+    Nowhere,
+    /// A file that steers the pull cannot be read or is wrong.
+    Settings,
+    /// The server does not have it.
+    NotFound,
+    /// The server does not give it to us.
+    Denied,
+    /// The server cannot be reached, or is not who it should be.
+    Unreachable,
+    /// The server is there, but cannot answer now.
+    Busy,
+    /// The connection was lost, too often.
+    Lost,
+    /// The file became another one while it came.
+    Changed,
+    /// A redirect that is not followed.
+    Redirect,
+    /// The server says something that makes no sense.
+    Protocol,
+    /// It is larger than it may be.
+    TooLarge,
+    /// Whoever wanted it does not want it any more.
+    Cancelled,
+    /// The store did not take it.
+    Store(StoreErrorKind),
+}
+
+/// Why an image did not come: what, because of what, and what the user can do.
+/// Nothing secret is in it.
+#[derive(Debug)]
+pub struct PullError {
+    kind: PullErrorKind,
+    what: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+    help: Option<String>,
+    /// A later attempt may succeed.
+    passing: bool,
+}
+
+impl PullError {
+    pub(super) fn new(kind: PullErrorKind, what: impl Into<String>) -> Self {
+        Self {
+            kind,
+            what: what.into(),
+            source: None,
+            help: None,
+            passing: false,
+        }
+    }
+
+    pub(super) fn cancelled() -> Self {
+        Self::new(PullErrorKind::Cancelled, "it was cancelled")
+    }
+
+    pub(super) fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            source: Some(source.into()),
+            ..self
+        }
+    }
+
+    pub(super) fn help(self, help: impl Into<String>) -> Self {
+        Self {
+            help: Some(help.into()),
+            ..self
+        }
+    }
+
+    pub(super) fn passing(self) -> Self {
+        Self {
+            passing: true,
+            ..self
+        }
+    }
+
+    /// Says which image it is about.
+    pub(super) fn of(self, image: &str) -> Self {
+        Self {
+            what: format!("image {image}: {}", self.what),
+            ..self
+        }
+    }
+
+    pub(super) fn is_passing(&self) -> bool {
+        self.passing
+    }
+
+    /// What sort of error it is.
+    #[must_use]
+    pub fn kind(&self) -> PullErrorKind {
+        self.kind
+    }
+
+    /// What the user can do.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+}
+
+impl From<StoreError> for PullError {
+    fn from(error: StoreError) -> Self {
+        Self {
+            kind: PullErrorKind::Store(error.kind()),
+            what: error.to_string(),
+            help: error.remedy().map(str::to_owned),
+            source: error.into_cause(),
+            passing: false,
+        }
+    }
+}
+
+impl fmt::Display for PullError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl Error for PullError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,204 @@
+//! One request for a file, redirects followed.
+
+use std::io;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use disklet_core::images::Address;
+use disklet_core::text::Secret;
+use disklet_core::url::{Scheme, Url};
+use ureq::Body;
+use ureq::http::{Response, header};
+
+use super::agent::{Certificates, agent, small_file};
+use super::answer::Answer;
+use crate::pull::{PullError, PullErrorKind};
+use crate::store::Validator;
+
+type Result<T> = std::result::Result<T, PullError>;
+
+/// Asks for a file.
+#[derive(Debug)]
+pub(in crate::pull) struct Client<'a> {
+    address: &'a Address,
+    certificates: Certificates,
+    /// The value of `Authorization`.
+    authorization: Option<Secret>,
+}
+
+/// The rest of a file that is still the same.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rest<'v> {
+    pub(super) from: u64,
+    pub(super) validator: &'v Validator,
+}
+
+impl<'a> Client<'a> {
+    pub(in crate::pull) fn new(address: &'a Address) -> Result<Self> {
+        let transport = &address.transport;
+        let authorization = match &transport.credentials_file {
+            Some(path) => Some(read_authorization(path)?),
+            None => address
+                .url
+                .login()
+                .map(|login| basic(login.user.expose(), login.password.expose())),
+        };
+        Ok(Self {
+            certificates: Certificates::read(&transport.tls)?,
+            address,
+            authorization,
+        })
+    }
+
+    pub(in crate::pull) fn url(&self) -> &Url {
+        &self.address.url
+    }
+
+    /// The file, or its rest: whichever the server sends.
+    pub(super) fn get(&self, rest: Option<Rest<'_>>) -> Result<Answer> {
+        let mut url = self.address.url.clone();
+        let most = self.address.transport.max_redirects;
+        for _ in 0..=most {
+            let response = self.ask(&url, rest)?;
+            let status = response.status().as_u16();
+            match status {
+                200 | 206 => return Answer::of(response, &url.to_string()),
+                301 | 302 | 303 | 307 | 308 => url = redirected(&url, &response)?,
+                _ => return Err(self.refused(&url, status)),
+            }
+        }
+        Err(PullError::new(
+            PullErrorKind::Redirect,
+            format!("{}: leads on more than {most} times", self.address.url),
+        ))
+    }
+
+    fn ask(&self, url: &Url, rest: Option<Rest<'_>>) -> Result<Response<Body>> {
+        // Neither words nor certificates go to whom the user has not named.
+        let is_trusted = url.is_same_origin(&self.address.url);
+        let agent = agent(url, &self.address.transport, &self.certificates, is_trusted)?;
+        let asked = url.request();
+        let asked = String::from_utf8_lossy(asked.expose()).into_owned();
+        let mut request = agent.get(asked);
+        if let Some(words) = self.authorization.as_ref().filter(|_| is_trusted) {
+            request = request.header(header::AUTHORIZATION, words.expose());
+        }
+        if let Some(rest) = rest {
+            request = request
+                .header(header::RANGE, format!("bytes={}-", rest.from))
+                .header(header::IF_RANGE, rest.validator.as_str());
+        }
+        request.call().map_err(|error| unreachable(url, error))
+    }
+
+    fn refused(&self, url: &Url, status: u16) -> PullError {
+        let (kind, why) = match status {
+            404 | 410 => (PullErrorKind::NotFound, "the server does not have it"),
+            401 | 403 | 407 => (PullErrorKind::Denied, "the server does not give it to us"),
+            416 => (PullErrorKind::Changed, "the file has become shorter"),
+            408 | 429 | 500..=599 => (PullErrorKind::Busy, "the server cannot answer now"),
+            _ => (
+                PullErrorKind::Protocol,
+                "the server's answer makes no sense",
+            ),
+        };
+        let error = PullError::new(kind, format!("{url}: {why} (status {status})"));
+        match kind {
+            PullErrorKind::Busy => error.passing().help("try again later"),
+            PullErrorKind::NotFound => {
+                error.help("check the image's name, or say with --from where it is")
+            }
+            PullErrorKind::Denied if self.authorization.is_none() => error.help(
+                "give credentials: credentialsFile of a transport, see docs/formats/image-mapping.md",
+            ),
+            PullErrorKind::Denied => error.help("check the credentials"),
+            _ => error,
+        }
+    }
+}
+
+/// Where an answer leads to.
+fn redirected(url: &Url, response: &Response<Body>) -> Result<Url> {
+    let refuse = |why: String| PullError::new(PullErrorKind::Redirect, format!("{url}: {why}"));
+    let to = response
+        .headers()
+        .get(header::LOCATION)
+        .ok_or_else(|| refuse("leads on, but not where to".to_owned()))?;
+    let to = to.to_str().ok().map(|text| url.join(text.trim()));
+    let next = match to {
+        Some(Ok(next)) => next,
+        Some(Err(why)) => return Err(refuse(format!("leads on to an address that {why}"))),
+        None => return Err(refuse("leads on to what is no address".to_owned())),
+    };
+    if url.scheme() == Scheme::Https && next.scheme() == Scheme::Http {
+        return Err(refuse(format!(
+            "leads on to {next}, which is not encrypted, and is not followed there"
+        )));
+    }
+    Ok(next)
+}
+
+/// The errors of the library, in a user's words.
+fn unreachable(url: &Url, error: ureq::Error) -> PullError {
+    let told = |why: &str| PullError::new(PullErrorKind::Unreachable, format!("{url}: {why}"));
+    match error {
+        ureq::Error::HostNotFound => no_such_name(url, io::ErrorKind::NotFound.into()),
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+            told("the connection takes too long").passing()
+        }
+        ureq::Error::Timeout(_) => told("the server does not answer in time").passing(),
+        ureq::Error::Rustls(error) => told("the connection is not safe")
+            .because(error)
+            .help("an authority of your own is said with caFile of a transport, see docs/formats/image-mapping.md"),
+        ureq::Error::ConnectProxyFailed(why) => told("the proxy does not connect").because(why),
+        error => {
+            let error = error.into_io();
+            match tls_error(&error) {
+                Some(tls) => unreachable(url, ureq::Error::Rustls(tls)),
+                // The standard library has no kind for it.
+                None if error.to_string().contains("lookup address") => no_such_name(url, error),
+                None => told("the server cannot be reached")
+                    .because(error)
+                    .passing(),
+            }
+        }
+    }
+}
+
+fn no_such_name(url: &Url, error: io::Error) -> PullError {
+    let what = format!("{url}: the name {} cannot be looked up", url.host());
+    PullError::new(PullErrorKind::Unreachable, what)
+        .because(error)
+        .help("check the address, and this machine's name server")
+        .passing()
+}
+
+/// A problem with certificates comes as a problem with reading.
+fn tls_error(error: &io::Error) -> Option<rustls::Error> {
+    error.get_ref()?.downcast_ref::<rustls::Error>().cloned()
+}
+
+fn read_authorization(path: &str) -> Result<Secret> {
+    let wrong = |why: &str| {
+        PullError::new(PullErrorKind::Settings, format!("{path}: {why}"))
+            .help("write one line: USER:PASSWORD or Bearer TOKEN")
+    };
+    let bytes = small_file(path)?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("is not text in UTF-8"))?;
+    let line = text.trim();
+    if line.is_empty() || line.contains(['\r', '\n']) {
+        return Err(wrong("does not have one line"));
+    }
+    if line.starts_with("Bearer ") {
+        return Ok(Secret::new(line));
+    }
+    let (user, password) = line
+        .split_once(':')
+        .ok_or_else(|| wrong("has neither a password nor a token in it"))?;
+    Ok(basic(user.as_bytes(), password.as_bytes()))
+}
+
+fn basic(user: &[u8], password: &[u8]) -> Secret {
+    let words = [user, b":", password].concat();
+    Secret::new(format!("Basic {}", STANDARD.encode(words)))
+}

@@ -1,0 +1,9 @@
+//! Files of web servers.
+
+mod agent;
+mod answer;
+mod client;
+mod download;
+
+pub(super) use client::Client;
+pub(super) use download::Download;

@@ -1,0 +1,86 @@
+//! Where images come from.
+
+use std::path::{Path, PathBuf};
+
+use disklet_core::config::Config;
+use disklet_core::diag::Diagnostics;
+use disklet_core::images::{Address, ImageMapping, Transport};
+use disklet_core::names::ImageName;
+use disklet_core::url::Url;
+
+use super::{PullError, PullErrorKind};
+use crate::manifests::{DiagnosticsFormat, inputs};
+use crate::report::report;
+
+/// Where an image comes from. Registries will be one more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A file of this machine.
+    File(PathBuf),
+    /// A pipe.
+    StandardInput,
+    /// A web server.
+    Web(Box<Address>),
+}
+
+impl Origin {
+    /// What a user says after `--from`: an address, `-`, or a file.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text == "-" {
+            return Ok(Self::StandardInput);
+        }
+        let begins = |scheme: &str| {
+            let start = text.get(..scheme.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        };
+        if !begins("http://") && !begins("https://") {
+            return Ok(Self::File(Path::new(text).to_owned()));
+        }
+        let url = Url::parse(text).map_err(|why| format!("the address {why}"))?;
+        Ok(Self::Web(Box::new(Address {
+            url,
+            digest: None,
+            transport: Transport::default(),
+        })))
+    }
+
+    /// Where an image comes from by its name: as the administrator's mapping
+    /// says, which is read anew each time, else as the name itself says.
+    pub fn of(image: &ImageName, config: &Config) -> Result<Self, PullError> {
+        let mapping = match &config.image_translations {
+            Some(path) => read_mapping(Path::new(path))?,
+            None => ImageMapping::default(),
+        };
+        let address = mapping.find(image).map_err(|nowhere| {
+            PullError::new(
+                PullErrorKind::Nowhere,
+                format!("it is not known where it comes from: {nowhere}"),
+            )
+            .help(nowhere.remedy())
+        })?;
+        Ok(Self::Web(Box::new(address)))
+    }
+}
+
+/// What is wrong with it is told at once, all of it.
+fn read_mapping(path: &Path) -> Result<ImageMapping, PullError> {
+    let mut diags = Diagnostics::default();
+    let mut mapping = ImageMapping::default();
+    for input in inputs(path, &mut diags) {
+        mapping.read(&input, &mut diags);
+    }
+    let errors = diags.errors();
+    report(
+        &diags.into_sorted(),
+        errors,
+        DiagnosticsFormat::Text,
+        "fetched",
+    );
+    match errors {
+        0 => Ok(mapping),
+        _ => Err(PullError::new(
+            PullErrorKind::Settings,
+            format!("the mapping {} cannot be used", path.display()),
+        )),
+    }
+}

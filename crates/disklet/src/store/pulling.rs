@@ -1,0 +1,122 @@
+//! Who is taking an image in, and what of it has come already.
+//!
+//! ```text
+//!   images/pulling/<hash>.lock     locked while the image of that name comes in
+//!   images/pulling/<hash>.part     the beginning of its file, as it was sent
+//!   images/pulling/<hash>.json     of which file, and how much of it is durable
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::remove::remove;
+use super::usage::entries;
+use super::{Deed, Gone, Store, StoreError};
+
+/// While this is held, nobody else takes in an image of that name.
+#[derive(Debug)]
+pub struct Pulling {
+    _lock: File,
+    stem: PathBuf,
+    /// Somebody else was at it before.
+    pub waited: bool,
+}
+
+impl Store {
+    /// Waits until nobody else takes in an image of that name; `waiting` is
+    /// told if somebody does.
+    pub fn pulling(&self, name: &str, waiting: impl FnOnce()) -> Result<Pulling, StoreError> {
+        let directory = self.root.join("pulling");
+        fs::create_dir_all(&directory)
+            .map_err(|error| StoreError::on(&directory, "made", error))?;
+        let stem = directory.join(Self::hash(name));
+        let path = stem.with_extension("lock");
+        let mut waiting = Some(waiting);
+        loop {
+            let failed = |error| StoreError::on(&path, "locked", error);
+            let lock = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .map_err(failed)?;
+            match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    if let Some(waiting) = waiting.take() {
+                        waiting();
+                    }
+                    match rustix::fs::flock(&lock, FlockOperation::LockExclusive) {
+                        Err(rustix::io::Errno::INTR) => continue,
+                        outcome => outcome.map_err(|error| failed(error.into()))?,
+                    }
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+            // Whoever had it may have removed it when it was done.
+            if is_same(&lock, &path) {
+                return Ok(Pulling {
+                    _lock: lock,
+                    stem,
+                    waited: waiting.is_none(),
+                });
+            }
+        }
+    }
+
+    /// Removes what interrupted pulls have left. Pulls at work are left alone.
+    pub(super) fn sweep_pulls(&self, deed: Deed) -> Result<Vec<Gone>, StoreError> {
+        let mut gone = Vec::new();
+        for path in entries(&self.root.join("pulling"))? {
+            if path.extension().is_none_or(|ending| ending != "lock") {
+                continue;
+            }
+            let Ok(lock) = File::open(&path) else {
+                continue;
+            };
+            let taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive);
+            if taken.is_err() || !is_same(&lock, &path) {
+                continue;
+            }
+            let mut freed = 0;
+            let mut was_partial = false;
+            for ending in ["part", "json"] {
+                let path = path.with_extension(ending);
+                was_partial |= path.exists();
+                freed += remove(&path, deed)?;
+            }
+            remove(&path, deed)?;
+            if was_partial {
+                let what = "what has come of an interrupted pull".to_owned();
+                gone.push(Gone { what, freed });
+            }
+        }
+        Ok(gone)
+    }
+}
+
+impl Pulling {
+    /// Where the file's beginning is, and what is known about it.
+    pub(crate) fn partial(&self) -> [PathBuf; 2] {
+        ["part", "json"].map(|ending| self.stem.with_extension(ending))
+    }
+
+    /// There is nothing to go on with: the lock goes as well. Those who wait
+    /// for it find another.
+    pub(crate) fn finish(self) {
+        let [part, note] = self.partial();
+        if !part.exists() && !note.exists() {
+            let _ = fs::remove_file(self.stem.with_extension("lock"));
+        }
+    }
+}
+
+fn is_same(open: &File, path: &Path) -> bool {
+    let identity = |meta: io::Result<fs::Metadata>| meta.map(|it| (it.dev(), it.ino())).ok();
+    let open = identity(open.metadata());
+    open.is_some() && open == identity(fs::metadata(path))
+}

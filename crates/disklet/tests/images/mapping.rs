@@ -1,0 +1,113 @@
+//! Names that a mapping leads somewhere.
+
+use crate::scratch::{Scratch, digest, noise};
+use crate::server::{Reply, Server};
+
+#[test]
+fn names_lead_where_the_mapping_says() {
+    let scratch = Scratch::new("mapping");
+    let server = Server::start(|request| match request.path.as_str() {
+        "/cirros.img" => Reply::whole(&noise(1, 1 << 20)),
+        "/centos-7/01.img" => Reply::whole(&noise(2, 1 << 20)),
+        _ => Reply::status(404),
+    });
+    let base = server.url("");
+    // A directory of files, one of them as the cluster has it.
+    scratch.write(
+        "images/a.yaml",
+        format!("translations: [{{name: cirros, url: \"{base}/cirros.img\"}}]\n"),
+    );
+    scratch.write(
+        "images/b.yaml",
+        format!(
+            "apiVersion: virtlet.k8s/v1\nkind: VirtletImageMapping\nmetadata: {{name: b}}\nspec:\n  \
+             prefix: mirror\n  translations:\n  - regexp: 'centos/(\\d+)-(\\d+)'\n    \
+             url: \"{base}/centos-$1/$2.img\"\n"
+        ),
+    );
+    scratch.write("images/README", "not a mapping");
+    let directory = scratch.path("images");
+    scratch.configure(&format!("imageTranslations: {}\n", directory.display()));
+    scratch.succeeds(&["pull", "virtlet.cloud/cirros"]);
+    assert!(scratch.disk("cirros") == noise(1, 1 << 20));
+    scratch.succeeds(&["pull", "mirror/centos/7-01"]);
+    assert!(scratch.disk("mirror/centos/7-01") == noise(2, 1 << 20));
+    let told = scratch.fails(&["pull", "mirror/centos/8-02"]);
+    assert!(
+        told.contains("/centos-8/02.img: the server does not have it"),
+        "{told}"
+    );
+    let told = scratch.fails(&["pull", "fedora"]);
+    assert!(
+        told.contains("image fedora: it is not known where it comes from"),
+        "{told}"
+    );
+}
+
+#[test]
+fn the_digests_of_name_and_mapping_must_both_be_met() {
+    let scratch = Scratch::new("mapping-digest");
+    let bytes = noise(1, 1 << 20);
+    let right = digest(&bytes);
+    let server = Server::start(move |request| Reply::file(request, &bytes, "\"1\""));
+    let map = |digest: &str| {
+        let url = server.url("/x");
+        scratch.map(&format!(
+            "translations: [{{name: one, url: \"{url}\", digest: \"sha256:{digest}\"}}]\n"
+        ));
+    };
+    let wrong = "a".repeat(64);
+    map(&wrong);
+    let told = scratch.fails(&["pull", "one"]);
+    assert!(
+        told.contains(&format!("not sha256:{wrong} as demanded")),
+        "{told}"
+    );
+    let told = scratch.fails(&["pull", &format!("one@sha256:{right}")]);
+    assert!(told.contains("the mapping has the digest"), "{told}");
+    assert_eq!(server.seen().len(), 1);
+    map(&right);
+    scratch.succeeds(&["pull", &format!("one@sha256:{right}")]);
+    assert_eq!(server.seen().len(), 2);
+    // What is there is not fetched again, whatever it is called.
+    scratch.succeeds(&["pull", &format!("host.invalid/two@sha256:{right}")]);
+    scratch.succeeds(&["pull", "one"]);
+    assert_eq!(server.seen().len(), 2);
+    assert_eq!(scratch.listed().len(), 2);
+}
+
+#[test]
+fn slips_in_a_mapping_are_all_told() {
+    let scratch = Scratch::new("mapping-slips");
+    scratch.map("translatons: []\ntransports: {a: {proxy: 'user:hunter2@x'}}\n");
+    let outcome = scratch.images(&["pull", "one"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    for wanted in [
+        "mapping.yaml:1:1: translations: is required but missing",
+        "unknown field \"translatons\"",
+        "did you mean \"translations\"?",
+        "transports.a.proxy: the proxy's address does not begin with",
+        "error: image one: the mapping ",
+    ] {
+        assert!(
+            outcome.stderr.contains(wanted),
+            "{wanted}: {}",
+            outcome.stderr
+        );
+    }
+    assert!(!outcome.stderr.contains("hunter2"), "{}", outcome.stderr);
+    scratch.configure("imageTranslations: /no/such/mapping\n");
+    let outcome = scratch.images(&["pull", "one"]);
+    assert!(
+        outcome.stderr.contains("/no/such/mapping: cannot be read"),
+        "{outcome:?}"
+    );
+    scratch.configure("imageTranslation: /no/such/mapping\n");
+    let outcome = scratch.images(&["pull", "one"]);
+    assert!(
+        outcome
+            .stderr
+            .contains("did you mean \"imageTranslations\"?"),
+        "{outcome:?}"
+    );
+}
