@@ -16,7 +16,7 @@ use disklet_core::units::ByteSize;
 
 use crate::shown::short_size;
 use crate::store::{Added, Incoming, Pulling, Store, StoreErrorKind};
-use http::{Client, Download};
+use http::{Client, Download, Keeping};
 use observer::Stop;
 
 pub use error::{PullError, PullErrorKind};
@@ -195,20 +195,27 @@ impl Entry<'_> {
         const CHANGES: u32 = 2;
         let client = Client::new(address)?;
         let mut changes = 0;
+        let mut keeping = Keeping::AsItComes;
         loop {
-            match self.attempt(&client) {
-                Err(error) if error.kind() == PullErrorKind::Changed && changes < CHANGES => {
-                    changes += 1;
-                    self.observer.notice(&format!("{error}; beginning anew"));
+            let error = match self.attempt(&client, keeping) {
+                Ok(added) => return Ok(added),
+                Err(error) => error,
+            };
+            match error.kind() {
+                PullErrorKind::Changed if changes < CHANGES => changes += 1,
+                // The image may fit if its file is not kept as well.
+                PullErrorKind::Store(StoreErrorKind::Full) if keeping == Keeping::AsItComes => {
+                    keeping = Keeping::Nothing;
                 }
-                outcome => return outcome,
+                _ => return Err(error),
             }
+            self.observer.notice(&format!("{error}; beginning anew"));
         }
     }
 
-    fn attempt(&self, client: &Client<'_>) -> Result<Added, PullError> {
+    fn attempt(&self, client: &Client<'_>, keeping: Keeping) -> Result<Added, PullError> {
         let retries = self.order.retries;
-        let mut download = Download::begin(client, self.pulling, retries, self.observer)?;
+        let mut download = Download::begin(client, self.pulling, keeping, retries, self.observer)?;
         let url = client.url().to_string();
         self.refuse_unsound(&download, &url)?;
         self.begins(&url, download.total(), download.kept());

@@ -1,5 +1,7 @@
 //! A data directory of its own, and the program on it.
 
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -68,7 +70,8 @@ impl Scratch {
         self.through(shell, args)
     }
 
-    fn through(&self, mut command: Command, args: &[&str]) -> Command {
+    /// The same by way of another program.
+    pub(crate) fn through(&self, mut command: Command, args: &[&str]) -> Command {
         command.current_dir(&self.0).arg("images").args(args);
         command.args(["--config", "config.yaml"]);
         // Nothing of the machine that runs the tests may matter.

@@ -1,5 +1,7 @@
 //! A web server that does as a test says, over TCP or TLS.
 
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -36,6 +36,15 @@ pub(in crate::pull) struct Download<'d> {
     failure: Option<PullError>,
 }
 
+/// Whether what comes is kept for a later pull.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::pull) enum Keeping {
+    /// It is.
+    AsItComes,
+    /// There is no room for it.
+    Nothing,
+}
+
 /// So much must come for a connection to count as one.
 const PROGRESS: u64 = 64 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -46,6 +55,7 @@ impl<'d> Download<'d> {
     pub(in crate::pull) fn begin(
         client: &'d Client<'d>,
         pulling: &Pulling,
+        keeping: Keeping,
         retries: u32,
         observer: &'d dyn Observer,
     ) -> Result<Self, PullError> {
@@ -79,7 +89,9 @@ impl<'d> Download<'d> {
             Some(partial) => Some(partial.validator().clone()),
             None => answer.validator.clone(),
         };
-        if let (None, Some(validator), Some(total)) = (&partial, &validator, answer.total) {
+        if let (None, Some(validator), Some(total)) = (&partial, &validator, answer.total)
+            && keeping == Keeping::AsItComes
+        {
             // Without it a later pull begins at the beginning, no more.
             partial = Partial::create(pulling, &url, validator, total).ok();
         }

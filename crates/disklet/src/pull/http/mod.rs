@@ -6,4 +6,4 @@ mod client;
 mod download;
 
 pub(super) use client::Client;
-pub(super) use download::Download;
+pub(super) use download::{Download, Keeping};
