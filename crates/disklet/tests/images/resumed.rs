@@ -141,6 +141,14 @@ fn a_later_pull_goes_on_from_there() {
         let text = fs::read(scratch.path("data/images").join(file)).unwrap();
         assert!(!String::from_utf8_lossy(&text).contains("hunter2"));
     }
+    // As a power cut may leave it: longer than what is durable.
+    let files = scratch.files();
+    let part = files.iter().find(|file| file.ends_with(".part")).unwrap();
+    let part = fs::File::options()
+        .write(true)
+        .open(scratch.path("data/images").join(part))
+        .unwrap();
+    part.set_len(4_000_000).unwrap();
     let outcome = scratch.images(&["pull", "one", "--from", &url]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stderr.contains("2.8 MiB are here"), "{outcome:?}");
@@ -168,6 +176,40 @@ fn a_later_pull_of_another_file_begins_anew() {
     scratch.succeeds(&["pull", "one", "--from", &url]);
     assert!(scratch.disk("one") == noise(2, 1 << 20));
     assert_eq!(scratch.files().len(), 2, "{:?}", scratch.files());
+}
+
+/// A server that sends the asked part of whatever it has, the tag be damned.
+#[test]
+fn a_part_of_another_file_is_not_taken() {
+    for (name, retries) in [("later", "0"), ("now", "3")] {
+        let scratch = Scratch::new(&format!("resumed-careless-{name}"));
+        let asked = AtomicUsize::new(0);
+        let server = Server::start(move |request| {
+            let number = asked.fetch_add(1, Ordering::Relaxed).min(1);
+            let mut request = request.clone();
+            request.headers.remove("if-range");
+            let bytes = noise(number as u64 + 1, LENGTH);
+            let reply = Reply::file(&request, &bytes, ["\"1\"", "\"2\""][number]);
+            match number {
+                0 => reply.dropped_at(3_000_000),
+                _ => reply,
+            }
+        });
+        let args = [
+            "pull",
+            "one",
+            "--retries",
+            retries,
+            "--from",
+            &server.url("/x"),
+        ];
+        if retries == "0" {
+            scratch.fails(&args);
+        }
+        let outcome = scratch.images(&args);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(scratch.disk("one") == noise(2, LENGTH), "{name}");
+    }
 }
 
 /// A partial file with other bytes than were sent: only the digest can tell.
