@@ -9,6 +9,8 @@
 mod coming_in;
 #[path = "images/housekeeping.rs"]
 mod housekeeping;
+#[path = "images/library.rs"]
+mod library;
 #[path = "images/mapping.rs"]
 mod mapping;
 #[path = "images/resumed.rs"]

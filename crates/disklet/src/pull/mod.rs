@@ -1,23 +1,21 @@
 //! Fetching images into the store: from a file, a pipe or a web server.
 
+mod entry;
 mod error;
 mod http;
 mod observer;
 mod origin;
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 
 use disklet_core::config::Config;
 use disklet_core::facts::ImageFact;
-use disklet_core::images::Address;
 use disklet_core::names::{ImageName, Sha256};
 use disklet_core::units::ByteSize;
 
-use crate::shown::short_size;
-use crate::store::{Added, Incoming, Pulling, Store, StoreErrorKind};
-use http::{Client, Download, Keeping};
-use observer::Stop;
+use crate::store::{Added, Store};
+use entry::Entry;
 
 pub use error::{PullError, PullErrorKind};
 pub use observer::{Beginning, Observer, Teller};
@@ -64,7 +62,10 @@ pub fn ensure(
     observer: &dyn Observer,
 ) -> Result<ImageFact, PullError> {
     let store = Store::of(&config.data_dir);
-    if let Some(fact) = wanted(&store, image, image.digest())? {
+    // Under its name it is what is wanted, wherever it came from.
+    if let Some(fact) = store.find(image.name())?
+        && is_wanted(&fact, image.digest(), true)
+    {
         return Ok(fact);
     }
     Ok(pull(config, Order::of(image), observer)?.fact)
@@ -102,10 +103,12 @@ fn pull_from(
     let pulling = store.pulling(name, || {
         observer.notice(&format!("{name}: waiting for another pull of it"));
     })?;
-    // Whoever was at it has brought what we want.
+    let source = origin.hash();
+    // Whoever was at it may have brought what we want.
     if pulling.waited
         && store.stamp(name) != before
-        && let Some(fact) = wanted(&store, order.image, digest)?
+        && let Some((fact, theirs)) = store.find_with_source(name)?
+        && is_wanted(&fact, digest, source.is_some() && source == theirs)
     {
         pulling.finish();
         return Ok(Added { fact, known: true });
@@ -121,6 +124,7 @@ fn pull_from(
         store: &store,
         order: &order,
         digest,
+        source,
         pulling: &pulling,
         observer,
     };
@@ -156,150 +160,7 @@ fn demanded(image: &ImageName, origin: &Origin) -> Result<Option<Sha256>, PullEr
     }
 }
 
-/// What the store has, if it is what is wanted.
-fn wanted(
-    store: &Store,
-    image: &ImageName,
-    digest: Option<Sha256>,
-) -> Result<Option<ImageFact>, PullError> {
-    let found = store.find(image.name())?;
-    Ok(found.filter(|fact| digest.is_none_or(|digest| digest == fact.digest)))
-}
-
-/// The way into the store.
-struct Entry<'e> {
-    store: &'e Store,
-    order: &'e Order<'e>,
-    digest: Option<Sha256>,
-    pulling: &'e Pulling,
-    observer: &'e dyn Observer,
-}
-
-impl Entry<'_> {
-    fn plain(
-        &self,
-        stream: impl Read + Send,
-        from: &str,
-        total: Option<u64>,
-    ) -> Result<Added, PullError> {
-        self.begins(from, total, 0);
-        let counted = Counted {
-            stream,
-            observer: self.observer,
-        };
-        Ok(self.take_in(counted)?)
-    }
-
-    /// A file that changes while it comes is begun anew, but not for ever.
-    fn web(&self, address: &Address) -> Result<Added, PullError> {
-        const CHANGES: u32 = 2;
-        let client = Client::new(address)?;
-        let mut changes = 0;
-        let mut keeping = Keeping::AsItComes;
-        loop {
-            let error = match self.attempt(&client, keeping) {
-                Ok(added) => return Ok(added),
-                Err(error) => error,
-            };
-            match error.kind() {
-                PullErrorKind::Changed if changes < CHANGES => changes += 1,
-                // The image may fit if its file is not kept as well.
-                PullErrorKind::Store(StoreErrorKind::Full) if keeping == Keeping::AsItComes => {
-                    keeping = Keeping::Nothing;
-                }
-                _ => return Err(error),
-            }
-            self.observer.notice(&format!("{error}; beginning anew"));
-        }
-    }
-
-    fn attempt(&self, client: &Client<'_>, keeping: Keeping) -> Result<Added, PullError> {
-        let retries = self.order.retries;
-        let mut download = Download::begin(client, self.pulling, keeping, retries, self.observer)?;
-        let url = client.url().to_string();
-        self.refuse_unsound(&download, &url)?;
-        self.begins(&url, download.total(), download.kept());
-        let outcome = self.take_in(&mut download);
-        let error = match (outcome, download.take_failure()) {
-            (Ok(added), _) => {
-                download.forget();
-                return Ok(added);
-            }
-            (Err(_), Some(failure)) => {
-                download.keep();
-                return Err(failure);
-            }
-            (Err(_), None) if self.observer.cancelled() => {
-                download.keep();
-                return Err(PullError::cancelled());
-            }
-            (Err(error), None) => error,
-        };
-        // No room, or no image: with what is here it would be the same again.
-        download.forget();
-        if error.kind() == StoreErrorKind::Digest && download.kept() > 0 {
-            let what = format!("{url}: what an earlier pull has left does not fit");
-            return Err(PullError::new(PullErrorKind::Changed, what));
-        }
-        Err(error.into())
-    }
-
-    /// Refuses what cannot become a sound image before it comes.
-    fn refuse_unsound(&self, download: &Download<'_>, url: &str) -> Result<(), PullError> {
-        // A qcow2 file may be larger than its disk, but not by so much.
-        let most = self.order.most.as_bytes().saturating_mul(2);
-        let most = most.saturating_add(64 << 20);
-        if let Some(total) = download.total().filter(|total| *total > most) {
-            return Err(PullError::new(
-                PullErrorKind::TooLarge,
-                format!(
-                    "{url}: the file has {}, too much for a disk of at most {}",
-                    short_size(total),
-                    self.order.most
-                ),
-            )
-            .help("allow larger disks with --max-size"));
-        }
-        if !download.has_end() && self.digest.is_none() {
-            return Err(PullError::new(
-                PullErrorKind::Protocol,
-                format!("{url}: the server does not say how long the file is, so that it could be cut short unseen"),
-            )
-            .help("demand its digest: NAME@sha256:…"));
-        }
-        Ok(())
-    }
-
-    fn begins(&self, from: &str, total: Option<u64>, before: u64) {
-        self.observer.begins(&Beginning {
-            image: self.order.image.name(),
-            from,
-            total,
-            before,
-        });
-    }
-
-    fn take_in(&self, stream: impl Read + Send) -> Result<Added, crate::store::StoreError> {
-        let incoming = Incoming {
-            name: self.order.image.name(),
-            stream,
-            digest: self.digest,
-            most: self.order.most,
-        };
-        self.store.add(incoming, &Stop(self.observer))
-    }
-}
-
-/// Counts what is read.
-struct Counted<'o, R> {
-    stream: R,
-    observer: &'o dyn Observer,
-}
-
-impl<R: Read> Read for Counted<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.stream.read(buffer)?;
-        self.observer.advance(length as u64);
-        Ok(length)
-    }
+/// Whether an image is the wanted one: by its digest, or by where it is from.
+fn is_wanted(fact: &ImageFact, digest: Option<Sha256>, same_source: bool) -> bool {
+    digest.map_or(same_source, |digest| digest == fact.digest)
 }

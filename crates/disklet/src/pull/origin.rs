@@ -11,6 +11,7 @@ use disklet_core::url::Url;
 use super::{PullError, PullErrorKind};
 use crate::manifests::{DiagnosticsFormat, inputs};
 use crate::report::report;
+use crate::store::Store;
 
 /// Where an image comes from. Registries will be one more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,20 @@ impl Origin {
             digest: None,
             transport: Transport::default(),
         })))
+    }
+
+    /// Equal for the same origin, and without its secrets. Two pipes are never
+    /// the same.
+    pub(super) fn hash(&self) -> Option<String> {
+        let text = match self {
+            Self::StandardInput => return None,
+            Self::File(path) => {
+                let path = path.canonicalize().ok()?;
+                [b"file ", path.as_os_str().as_encoded_bytes()].concat()
+            }
+            Self::Web(address) => [b"web ", address.url.request().expose()].concat(),
+        };
+        Some(Store::hash(text))
     }
 
     /// Where an image comes from by its name: as the administrator's mapping

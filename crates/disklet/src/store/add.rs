@@ -44,6 +44,16 @@ impl Store {
     /// under its name, or not at all.
     pub fn add(
         &self,
+        incoming: Incoming<'_, impl Read + Send>,
+        watch: &dyn Watch,
+    ) -> Result<Added, StoreError> {
+        self.add_from(None, incoming, watch)
+    }
+
+    /// The same, and says where it comes from, as a hash.
+    pub(crate) fn add_from(
+        &self,
+        source: Option<String>,
         mut incoming: Incoming<'_, impl Read + Send>,
         watch: &dyn Watch,
     ) -> Result<Added, StoreError> {
@@ -85,7 +95,7 @@ impl Store {
         // A disk that nobody has named yet must not be swept away.
         let _named = self.rely()?;
         let known = self.keep(&disk, &digest)?;
-        self.give_name(incoming.name, fact)?;
+        self.give_name(incoming.name, fact, source)?;
         Ok(Added { fact, known })
     }
 
@@ -102,7 +112,7 @@ impl Store {
         let size = ByteSize::from_bytes(meta.len());
         let fact = ImageFact { digest, size };
         self.make_directories()?;
-        self.give_name(name, fact)?;
+        self.give_name(name, fact, None)?;
         Ok(Some(fact))
     }
 

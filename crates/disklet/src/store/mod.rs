@@ -57,6 +57,9 @@ pub struct Named {
     pub sha256: String,
     /// The size of the disk.
     pub size: u64,
+    /// Where it came from, as a hash: it may have been an address with secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) source: Option<String>,
 }
 
 const VERSION: u32 = 1;
@@ -88,14 +91,23 @@ impl Store {
 
     /// What a name stands for, if its disk is there.
     pub fn find(&self, name: &str) -> Result<Option<ImageFact>, StoreError> {
+        Ok(self.find_with_source(name)?.map(|(fact, _)| fact))
+    }
+
+    /// The same, and where it came from.
+    pub(crate) fn find_with_source(
+        &self,
+        name: &str,
+    ) -> Result<Option<(ImageFact, Option<String>)>, StoreError> {
         let path = self.name_file(name);
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StoreError::on(&path, "read", error)),
         };
-        let (_, fact) = read_named(&path, &text)?;
-        Ok(self.disk(&fact.digest).exists().then_some(fact))
+        let (named, fact) = read_named(&path, &text)?;
+        let is_there = self.disk(&fact.digest).exists();
+        Ok(is_there.then_some((fact, named.source)))
     }
 
     /// Something that changes whenever the name is given anew.
@@ -119,13 +131,19 @@ impl Store {
     }
 
     /// Says durably what a name stands for.
-    fn give_name(&self, name: &str, fact: ImageFact) -> Result<(), StoreError> {
+    fn give_name(
+        &self,
+        name: &str,
+        fact: ImageFact,
+        source: Option<String>,
+    ) -> Result<(), StoreError> {
         let path = self.name_file(name);
         let named = Named {
             version: VERSION,
             name: name.to_owned(),
             sha256: fact.digest.to_string(),
             size: fact.size.as_bytes(),
+            source,
         };
         let text = serde_json::to_vec_pretty(&named).unwrap_or_default();
         replace_file(&path, &text, 0o644).map_err(|error| StoreError::on(&path, "written", error))
@@ -137,8 +155,8 @@ impl Store {
         self.root.join("names").join(file)
     }
 
-    fn hash(name: &str) -> String {
-        let hash = sha2::Sha256::digest(name.as_bytes());
+    pub(crate) fn hash(name: impl AsRef<[u8]>) -> String {
+        let hash = sha2::Sha256::digest(name);
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }

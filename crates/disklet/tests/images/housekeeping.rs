@@ -194,3 +194,44 @@ fn images_stay_while_somebody_is_about_to_use_them() {
     assert!(told().contains("in use by default/web"), "{}", told());
     assert_eq!(scratch.listed().len(), 1);
 }
+
+/// Whoever pulls, removes and sweeps at once: no command fails for a reason of
+/// the others, and what is there in the end is sound.
+#[test]
+fn pulls_and_sweeps_do_not_hurt_each_other() {
+    const ROUNDS: usize = 6;
+    let scratch = Scratch::new("all-at-once");
+    for number in 0..3 {
+        scratch.write(&format!("{number}.raw"), noise(number, 1 << 20));
+    }
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let scratch = &scratch;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    // All of them fight for one name, and each has its own.
+                    let file = format!("{number}.raw");
+                    for name in ["common", &format!("own-{number}")] {
+                        scratch.succeeds(&["pull", name, "--from", &file]);
+                    }
+                    if round % 2 == 0 {
+                        scratch.succeeds(&["rm", &format!("own-{number}")]);
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..2 * ROUNDS {
+                scratch.succeeds(&["gc"]);
+            }
+        });
+    });
+    for number in 0..3 {
+        assert!(scratch.disk(&format!("own-{number}")) == noise(number, 1 << 20));
+    }
+    let common = scratch.disk("common");
+    assert!((0..3).any(|number| common == noise(number, 1 << 20)));
+    scratch.succeeds(&["gc"]);
+    assert_eq!(scratch.listed().len(), 4);
+    assert_eq!(scratch.files().len(), 4 + 3, "{:?}", scratch.files());
+}

@@ -296,6 +296,29 @@ fn those_who_want_the_same_join() {
     assert_eq!(scratch.files().len(), 2, "{:?}", scratch.files());
 }
 
+/// Under one name, but from elsewhere: nobody gets another's image.
+#[test]
+fn those_who_want_something_else_do_not_join() {
+    let scratch = Scratch::new("web-not-join");
+    let server = Server::start(|request| {
+        std::thread::sleep(Duration::from_millis(300));
+        let seed = request.path.len() as u64;
+        Reply::file(request, &noise(seed, 1 << 20), "\"1\"")
+    });
+    let urls = [server.url("/?a"), server.url("/?bb")];
+    let pulls = urls.map(|url| {
+        let mut command = scratch.command(&["pull", "one", "--from", &url]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    });
+    for (pull, seed) in pulls.into_iter().zip([3, 4]) {
+        let outcome = Outcome::of(pull.wait_with_output().unwrap());
+        let wanted = digest(&noise(seed, 1 << 20));
+        assert!(outcome.stdout.contains(&wanted), "{outcome:?}");
+    }
+    assert_eq!(server.seen().len(), 2);
+}
+
 #[test]
 fn without_room_nothing_stays_of_a_download() {
     let scratch = Scratch::new("web-full");

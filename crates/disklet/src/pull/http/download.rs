@@ -6,11 +6,11 @@
 //! ```
 
 use std::io::{self, Read};
-use std::time::{Duration, Instant};
 
 use super::Client;
 use super::answer::Answer;
 use super::client::Rest;
+use super::patience::{first_answer, in_words, pause};
 use crate::pull::{Observer, PullError, PullErrorKind};
 use crate::report::with_causes;
 use crate::shown::short_size;
@@ -47,8 +47,6 @@ pub(in crate::pull) enum Keeping {
 
 /// So much must come for a connection to count as one.
 const PROGRESS: u64 = 64 << 10;
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
 impl<'d> Download<'d> {
     /// Asks for the file, or for what is missing of it.
@@ -305,58 +303,5 @@ impl Read for Download<'_> {
             self.failure = Some(error);
             told
         })
-    }
-}
-
-/// A server that cannot answer now is asked again; one that cannot be reached
-/// at all is told of at once: more often than not the name is wrong.
-fn first_answer(
-    client: &Client<'_>,
-    rest: Option<Rest<'_>>,
-    retries: u32,
-    observer: &dyn Observer,
-) -> Result<Answer, PullError> {
-    let mut tries = 0;
-    loop {
-        match client.get(rest) {
-            // The file is shorter than what we have of it.
-            Err(error) if error.kind() == PullErrorKind::Changed && rest.is_some() => {
-                return client.get(None);
-            }
-            Err(error)
-                if error.kind() == PullErrorKind::Busy
-                    && tries < retries
-                    && !observer.cancelled() =>
-            {
-                observer.notice(&format!("{}; trying again", with_causes(&error)));
-                tries += 1;
-                pause(tries, observer);
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-/// Longer each time.
-fn pause(attempt: u32, observer: &dyn Observer) {
-    let times = 1 << attempt.saturating_sub(1).min(16);
-    let end = Instant::now() + (FIRST_PAUSE * times).min(LONGEST_PAUSE);
-    while let Some(left) = end.checked_duration_since(Instant::now()) {
-        if observer.cancelled() {
-            return;
-        }
-        std::thread::sleep(left.min(Duration::from_millis(100)));
-    }
-}
-
-fn in_words(error: &io::Error) -> String {
-    let timeout = |error: &ureq::Error| matches!(error, ureq::Error::Timeout(_));
-    let inner = error.get_ref().and_then(|it| it.downcast_ref());
-    if inner.is_some_and(timeout) || error.kind() == io::ErrorKind::TimedOut {
-        "nothing came any more".to_owned()
-    } else if error.kind() == io::ErrorKind::UnexpectedEof {
-        "the connection was lost".to_owned()
-    } else {
-        format!("the connection was lost ({error})")
     }
 }

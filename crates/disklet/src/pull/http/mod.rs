@@ -4,6 +4,7 @@ mod agent;
 mod answer;
 mod client;
 mod download;
+mod patience;
 
 pub(super) use client::Client;
 pub(super) use download::{Download, Keeping};

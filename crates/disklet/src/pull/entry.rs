@@ -1,0 +1,155 @@
+//! The way of a stream into the store.
+
+use std::io::{self, Read};
+
+use disklet_core::images::Address;
+use disklet_core::names::Sha256;
+
+use super::http::{Client, Download, Keeping};
+use super::observer::Stop;
+use super::{Beginning, Observer, Order, PullError, PullErrorKind};
+use crate::shown::short_size;
+use crate::store::{Added, Incoming, Pulling, Store, StoreError, StoreErrorKind};
+
+/// The way into the store.
+pub(super) struct Entry<'e> {
+    pub(super) store: &'e Store,
+    pub(super) order: &'e Order<'e>,
+    /// The digest that the file must have.
+    pub(super) digest: Option<Sha256>,
+    /// Where it comes from, as a hash.
+    pub(super) source: Option<String>,
+    pub(super) pulling: &'e Pulling,
+    pub(super) observer: &'e dyn Observer,
+}
+
+impl Entry<'_> {
+    /// What comes by itself, and only once.
+    pub(super) fn plain(
+        &self,
+        stream: impl Read + Send,
+        from: &str,
+        total: Option<u64>,
+    ) -> Result<Added, PullError> {
+        self.begins(from, total, 0);
+        let counted = Counted {
+            stream,
+            observer: self.observer,
+        };
+        Ok(self.take_in(counted)?)
+    }
+
+    /// A file that changes while it comes is begun anew, but not for ever.
+    pub(super) fn web(&self, address: &Address) -> Result<Added, PullError> {
+        const CHANGES: u32 = 2;
+        let client = Client::new(address)?;
+        let mut changes = 0;
+        let mut keeping = Keeping::AsItComes;
+        loop {
+            let error = match self.attempt(&client, keeping) {
+                Ok(added) => return Ok(added),
+                Err(error) => error,
+            };
+            match error.kind() {
+                PullErrorKind::Changed if changes < CHANGES => changes += 1,
+                // The image may fit if its file is not kept as well.
+                PullErrorKind::Store(StoreErrorKind::Full) if keeping == Keeping::AsItComes => {
+                    keeping = Keeping::Nothing;
+                }
+                _ => return Err(error),
+            }
+            self.observer.notice(&format!("{error}; beginning anew"));
+        }
+    }
+
+    fn attempt(&self, client: &Client<'_>, keeping: Keeping) -> Result<Added, PullError> {
+        let retries = self.order.retries;
+        let mut download = Download::begin(client, self.pulling, keeping, retries, self.observer)?;
+        let url = client.url().to_string();
+        self.refuse_unsound(&download, &url)?;
+        self.begins(&url, download.total(), download.kept());
+        let outcome = self.take_in(&mut download);
+        let error = match (outcome, download.take_failure()) {
+            (Ok(added), _) => {
+                download.forget();
+                return Ok(added);
+            }
+            (Err(_), Some(failure)) => {
+                download.keep();
+                return Err(failure);
+            }
+            (Err(_), None) if self.observer.cancelled() => {
+                download.keep();
+                return Err(PullError::cancelled());
+            }
+            (Err(error), None) => error,
+        };
+        // No room, or no image: with what is here it would be the same again.
+        download.forget();
+        if error.kind() == StoreErrorKind::Digest && download.kept() > 0 {
+            let what = format!("{url}: what an earlier pull has left does not fit");
+            return Err(PullError::new(PullErrorKind::Changed, what));
+        }
+        Err(error.into())
+    }
+
+    /// Refuses what cannot become a sound image before it comes.
+    fn refuse_unsound(&self, download: &Download<'_>, url: &str) -> Result<(), PullError> {
+        // A qcow2 file may be larger than its disk, but not by so much.
+        let most = self.order.most.as_bytes().saturating_mul(2);
+        let most = most.saturating_add(64 << 20);
+        if let Some(total) = download.total().filter(|total| *total > most) {
+            return Err(PullError::new(
+                PullErrorKind::TooLarge,
+                format!(
+                    "{url}: the file has {}, too much for a disk of at most {}",
+                    short_size(total),
+                    self.order.most
+                ),
+            )
+            .help("allow larger disks with --max-size"));
+        }
+        if !download.has_end() && self.digest.is_none() {
+            return Err(PullError::new(
+                PullErrorKind::Protocol,
+                format!("{url}: the server does not say how long the file is, so that it could be cut short unseen"),
+            )
+            .help("demand its digest: NAME@sha256:…"));
+        }
+        Ok(())
+    }
+
+    fn begins(&self, from: &str, total: Option<u64>, before: u64) {
+        self.observer.begins(&Beginning {
+            image: self.order.image.name(),
+            from,
+            total,
+            before,
+        });
+    }
+
+    fn take_in(&self, stream: impl Read + Send) -> Result<Added, StoreError> {
+        let incoming = Incoming {
+            name: self.order.image.name(),
+            stream,
+            digest: self.digest,
+            most: self.order.most,
+        };
+        let source = self.source.clone();
+        self.store.add_from(source, incoming, &Stop(self.observer))
+    }
+}
+
+/// Counts what is read.
+struct Counted<'o, R> {
+    stream: R,
+    observer: &'o dyn Observer,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.stream.read(buffer)?;
+        self.observer.advance(length as u64);
+        Ok(length)
+    }
+}
