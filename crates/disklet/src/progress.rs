@@ -12,7 +12,7 @@ use disklet_core::units::ByteSize;
 /// How it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProgressForm {
-    /// A bar on a terminal, else nothing
+    /// A bar, if standard error is a terminal
     Auto,
     /// A JSON object a line, on standard error
     Json,

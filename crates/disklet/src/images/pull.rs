@@ -6,6 +6,7 @@ use clap::Args as ClapArgs;
 use disklet::progress::ProgressForm;
 use disklet::pull::{Order, Origin, PullError, Teller, pull as fetch};
 use disklet::report::with_causes;
+use disklet::shown::short_size;
 use disklet_core::config::Config;
 use disklet_core::units::{ByteSize, parse_quantity};
 
@@ -79,7 +80,7 @@ pub(super) fn pull(config: &Config, args: &PullArgs) -> Result<String, Failure> 
         "{}@sha256:{} ({})\n",
         image.name(),
         fact.digest,
-        fact.size
+        short_size(fact.size.as_bytes())
     ))
 }
 

@@ -1,5 +1,7 @@
 //! What comes into the store, and what does not.
 
+use std::process::{Command, Stdio};
+
 use crate::scratch::{Outcome, Scratch, digest, noise};
 
 #[test]
@@ -21,6 +23,29 @@ fn what_came_in_is_the_disk_as_it_was() {
         "disk.raw",
     ]);
     assert!(scratch.disk("two") == bytes);
+}
+
+#[test]
+fn a_pipe_is_an_origin_as_well() {
+    let scratch = Scratch::new("in-pipe");
+    let bytes = noise(3, 3 << 20);
+    let file = scratch.write("disk.raw", &bytes);
+    let pull = |stdin: Stdio| {
+        let mut command = scratch.command(&["pull", "one", "--from", "-"]);
+        Outcome::of(command.stdin(stdin).output().unwrap())
+    };
+    let told = pull(Stdio::null()).refused();
+    assert!(
+        told.contains("image one cannot be taken in: the stream is empty"),
+        "{told}"
+    );
+    let mut cat = Command::new("cat");
+    let mut cat = cat.arg(file).stdout(Stdio::piped()).spawn().unwrap();
+    let outcome = pull(cat.stdout.take().unwrap().into());
+    cat.wait().unwrap();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.stderr, "one: fetching standard input\n");
+    assert!(scratch.disk("one") == bytes);
 }
 
 #[test]
