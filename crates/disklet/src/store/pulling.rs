@@ -6,11 +6,13 @@
 //!   images/pulling/<hash>.json     of which file, and how much of it is durable
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use disklet_core::names::Sha256;
 use rustix::fs::FlockOperation;
 
 use super::remove::remove;
@@ -70,26 +72,25 @@ impl Store {
 
     /// Removes what interrupted pulls have left. Pulls at work are left alone.
     pub(super) fn sweep_pulls(&self, deed: Deed) -> Result<Vec<Gone>, StoreError> {
-        let mut gone = Vec::new();
-        for path in entries(&self.root.join("pulling"))? {
-            if path.extension().is_none_or(|ending| ending != "lock") {
-                continue;
+        let directory = self.root.join("pulling");
+        let mut by_name: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+        for path in entries(&directory)? {
+            if let Some(hash) = hash_of(&path) {
+                by_name.entry(hash).or_default().push(path);
             }
-            let Ok(lock) = File::open(&path) else {
+        }
+        let mut gone = Vec::new();
+        for (hash, paths) in by_name {
+            let lock = directory.join(hash).with_extension("lock");
+            let Some(_idle) = lock_idle(&lock) else {
                 continue;
             };
-            let taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive);
-            if taken.is_err() || !is_same(&lock, &path) {
-                continue;
-            }
             let mut freed = 0;
-            let mut was_partial = false;
-            for ending in ["part", "json"] {
-                let path = path.with_extension(ending);
-                was_partial |= path.exists();
-                freed += remove(&path, deed)?;
+            for path in paths.iter().filter(|path| **path != lock) {
+                freed += remove(path, deed)?;
             }
-            remove(&path, deed)?;
+            let was_partial = paths != [lock.clone()];
+            remove(&lock, deed)?;
             if was_partial {
                 let what = "what has come of an interrupted pull".to_owned();
                 gone.push(Gone { what, freed });
@@ -97,6 +98,26 @@ impl Store {
         }
         Ok(gone)
     }
+}
+
+/// Whose file it is: a lock, a part, a note, or one about to become a note.
+fn hash_of(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_prefix('.').unwrap_or(name);
+    let (hash, _) = name.split_once('.')?;
+    Sha256::parse_hex(hash).map(|hash| hash.to_string())
+}
+
+/// The lock of a pull that nobody is at.
+fn lock_idle(path: &Path) -> Option<File> {
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .ok()?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+    is_same(&lock, path).then_some(lock)
 }
 
 impl Pulling {

@@ -303,7 +303,15 @@ fn a_killed_pull_leaves_what_gc_sweeps() {
         server.seen_header("range")[1],
         Some(format!("bytes={durable}-"))
     );
+    // Killed while it replaced the note, it leaves one more.
+    let part = scratch.files().remove(0);
+    let hash = &part["pulling/".len()..][..64];
+    scratch.write(&format!("data/images/pulling/.{hash}.json.17.partial"), "{");
+    scratch.write("data/images/pulling/README", "not ours");
+    scratch.succeeds(&["gc", "--dry-run"]);
+    assert_eq!(scratch.files().len(), 5, "{:?}", scratch.files());
     let told = scratch.succeeds(&["gc"]);
+    fs::remove_file(scratch.path("data/images/pulling/README")).unwrap();
     assert!(
         told.contains("what has come of an interrupted pull"),
         "{told}"
