@@ -12,7 +12,7 @@ use disklet::report::with_causes;
 pub(crate) struct Failure {
     what: String,
     source: Option<Box<dyn Error + Send + Sync>>,
-    help: Option<&'static str>,
+    help: Option<String>,
     told: bool,
     cancelled: bool,
 }
@@ -58,9 +58,9 @@ impl Failure {
         }
     }
 
-    pub(crate) fn help(self, help: &'static str) -> Self {
+    pub(crate) fn help(self, help: impl Into<String>) -> Self {
         Self {
-            help: Some(help),
+            help: Some(help.into()),
             ..self
         }
     }
@@ -87,7 +87,7 @@ impl fmt::Display for Failure {
         if let Some(source) = &self.source {
             write!(f, ": {}", with_causes(&**source))?;
         }
-        match self.help {
+        match &self.help {
             Some(help) => write!(f, "\n  help: {help}"),
             None => Ok(()),
         }

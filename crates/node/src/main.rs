@@ -8,6 +8,7 @@ mod executor;
 mod failure;
 mod interrupt;
 mod libvirt;
+mod plans;
 mod ps;
 mod record;
 mod serial;

@@ -1,8 +1,8 @@
 //! `ps`: the VMs of this machine.
 
-use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
+use disklet::shown::{age, table};
 use disklet::vms::{PsArgs, PsOutput};
 use serde::Serialize;
 
@@ -42,8 +42,8 @@ pub(crate) fn ps(args: &PsArgs) -> Result<String> {
         });
     }
     match args.output {
-        PsOutput::Table => Ok(table(&shown, false)),
-        PsOutput::Wide => Ok(table(&shown, true)),
+        PsOutput::Table => Ok(shown_table(&shown, false)),
+        PsOutput::Wide => Ok(shown_table(&shown, true)),
         PsOutput::Json => serde_json::to_string_pretty(&shown)
             .map(|text| text + "\n")
             .map_err(|error| Failure::new("the list cannot be written").because(error)),
@@ -66,43 +66,24 @@ pub(crate) fn state(libvirt: Option<&Libvirt>, record: &Record) -> Result<&'stat
     })
 }
 
-fn table(shown: &[Shown<'_>], wide: bool) -> String {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs());
-    let head = ["NAMESPACE", "NAME", "STATE", "DISKS", "AGE", "UUID"].map(str::to_owned);
+fn shown_table(shown: &[Shown<'_>], wide: bool) -> String {
+    let head = ["NAMESPACE", "NAME", "STATE", "DISKS", "AGE", "UUID"];
+    let columns = if wide { 6 } else { 5 };
     let rows = shown.iter().map(|vm| {
-        [
+        let since = UNIX_EPOCH + Duration::from_secs(vm.created);
+        vec![
             vm.namespace.to_owned(),
             vm.name.to_owned(),
             vm.state.to_owned(),
             vm.disks.to_string(),
-            age(now.saturating_sub(vm.created)),
+            age(since),
             vm.uuid.clone(),
         ]
     });
-    let rows: Vec<[String; 6]> = std::iter::once(head).chain(rows).collect();
-    let columns = if wide { 6 } else { 5 };
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells: Vec<_> = widths
-            .iter()
-            .zip(row)
-            .map(|(width, cell)| format!("{cell:width$}"))
-            .collect();
-        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
+    let head = head.map(str::to_owned).to_vec();
+    let mut lines: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    for line in &mut lines {
+        line.truncate(columns);
     }
-    text
-}
-
-/// As kubectl shows it.
-pub(crate) fn age(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86400),
-    }
+    table(&lines, &[3])
 }

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use disklet_block::new_file::replace_file;
-use disklet_core::plan::Plan;
+use disklet_core::plan::{Plan, Step};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -114,7 +114,7 @@ impl Record {
             created: since_1970.map_or(0, |time| time.as_secs()),
             phase: Phase::Preparing,
             disks: plan.disks.len(),
-            images: Vec::new(),
+            images: images_of(plan),
             made,
         }
     }
@@ -123,6 +123,15 @@ impl Record {
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+/// The digests of the images that a plan uses.
+fn images_of(plan: &Plan) -> Vec<String> {
+    let digests = plan.steps.iter().filter_map(|step| match step {
+        Step::PullImage { digest, .. } => digest.clone(),
+        _ => None,
+    });
+    digests.collect()
 }
 
 /// The records below a data directory.

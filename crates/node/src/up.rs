@@ -3,27 +3,24 @@
 use std::fmt::Write;
 use std::time::Instant;
 
-use disklet::manifests::look;
-use disklet::report::report;
-use disklet::store::{Reliance, Store};
 use disklet::vms::UpArgs;
-use disklet_core::config::Config;
-use disklet_core::diag::Diagnostics;
-use disklet_core::facts::Questions;
-use disklet_core::plan::{Plan, Step};
-use disklet_core::resolve::resolve;
+use disklet_core::plan::Plan;
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::interrupt::UntilInterrupted;
 use crate::libvirt::Libvirt;
+use crate::plans::{Planned, plans};
 use crate::record::Records;
-use crate::trial;
 use crate::verbs::Node;
 use crate::wait::Waiting;
 
 pub(crate) fn up(args: &UpArgs) -> Result<String> {
     let begun = Instant::now();
-    let (config, plans) = plans(args)?;
+    let Planned {
+        config,
+        plans,
+        images,
+    } = plans(args)?;
     let uri = args.libvirt.connect.as_deref();
     let (libvirt, waiting) = match args.wait {
         None => (Libvirt::open(uri)?, None),
@@ -48,6 +45,8 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         let _ = writeln!(text, "{} {word}", vm_name(plan));
         started.push((plan, now));
     }
+    // The records name the images from here on.
+    drop(images);
     if let Some(mut waiting) = waiting {
         for (plan, now) in started {
             let outcome = waiting.until(&libvirt, plan.uuid, now);
@@ -56,34 +55,6 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         }
     }
     Ok(text)
-}
-
-/// The plans; the images that they rely on stay until the last is dropped,
-/// which must not be before the records that name them are durable.
-fn plans(args: &UpArgs) -> Result<(Config, Vec<Plan>, Reliance)> {
-    let mut diags = Diagnostics::default();
-    let mut planned = None;
-    if let Some(mut given) = args.manifests.read(None, &mut diags) {
-        if diags.errors() == 0 {
-            trial::decide(&mut given.config, args.libvirt.connect.as_deref())?;
-        }
-        let questions = Questions::of(&given.objects);
-        let mut facts = look(&questions, &given.config);
-        let store = Store::of(&given.config.data_dir);
-        let unread = |error| Failure::new("the image store cannot be read").because(error);
-        let images = store.rely().map_err(unread)?;
-        store.answer(&questions, &mut facts).map_err(unread)?;
-        let plans = resolve(&given.objects, &given.config, &facts, &mut diags);
-        given.demand_a_vm(&mut diags);
-        planned = Some((given.config, plans, images));
-    }
-    let errors = diags.errors();
-    let format = args.manifests.diagnostics;
-    report(&diags.into_sorted(), errors, format, "changed");
-    match planned {
-        Some(planned) if errors == 0 => Ok(planned),
-        _ => Err(Failure::already_told()),
-    }
 }
 
 fn vm_name(plan: &Plan) -> String {

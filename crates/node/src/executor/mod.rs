@@ -16,6 +16,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use disklet::manifests::look;
+use disklet::store::Store;
 use disklet_block::convert::Watch;
 use disklet_core::config::Config;
 use disklet_core::facts::{DeviceNumber, Questions};
@@ -44,7 +45,10 @@ impl Executor<'_> {
     pub(crate) fn carry_out(&self, step: &Step) -> Result<()> {
         match step {
             Step::EnsurePool { pool, directory } => self.pool(pool, directory),
-            Step::PullImage { image, digest } => in_store(image, digest.as_deref()),
+            Step::PullImage { image, digest } => {
+                let store = Store::of(&self.config.data_dir);
+                in_store(&store, image, digest.as_deref())
+            }
             Step::CreateOverlay {
                 file,
                 backing,
@@ -168,12 +172,18 @@ fn known_path(path: &HostPath) -> Result<&str> {
     }
 }
 
-fn in_store(image: &str, digest: Option<&str>) -> Result<()> {
-    // Resolution has found it there, or the digest would be missing.
-    digest.map(drop).ok_or_else(|| {
-        Failure::new(format!("image {image} is not in the store"))
-            .help("take it in with: disklet images pull NAME --from FILE")
-    })
+fn in_store(store: &Store, image: &str, digest: Option<&str>) -> Result<()> {
+    let there = digest
+        .and_then(Sha256::parse_hex)
+        .is_some_and(|digest| store.disk(&digest).exists());
+    // It was there, or was fetched, before the steps began.
+    match there {
+        true => Ok(()),
+        false => Err(
+            Failure::new(format!("image {image} is not in the store any more"))
+                .help("say it again, to have it fetched"),
+        ),
+    }
 }
 
 fn known_digest(image: &str, digest: Option<&str>) -> Result<Sha256> {

@@ -1,11 +1,14 @@
 //! The persistent root: filled once, kept since.
 
 use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
 
 use disklet::manifests::root_fact;
+use disklet::progress::{Progress, ProgressForm};
 use disklet_block::convert::Watch;
-use disklet_block::device::{Caching, FileDevice};
+use disklet_block::device::{Caching, FileDevice, Size};
+use disklet_block::error::ErrorKind;
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
 use disklet_block::root::{fill, look};
@@ -46,7 +49,35 @@ pub(super) fn have(device: File, name: &str, wanted: &Wanted<'_>, watch: &dyn Wa
         let image = FileDevice::open(wanted.image, Caching::Buffered).map_err(failed)?;
         let image = Image::open(image, Format::Raw, &NoImplicitFiles).map_err(failed)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        fill(&device, &image, wanted.digest.bytes(), threads, watch).map_err(failed)?;
+        let size = image.size().map_err(failed)?;
+        let _ = writeln!(io::stderr(), "{name}: filling the root disk from its image");
+        let watch = Told {
+            progress: Progress::new(Some(size), ProgressForm::Auto),
+            watch,
+        };
+        let outcome = fill(&device, &image, wanted.digest.bytes(), threads, &watch);
+        watch.progress.end();
+        outcome.map_err(|error| match error.kind() {
+            ErrorKind::Cancelled => Failure::cancelled(),
+            _ => failed(error),
+        })?;
     }
     Ok(())
+}
+
+/// A copy that tells how far it is.
+struct Told<'t> {
+    progress: Progress,
+    watch: &'t dyn Watch,
+}
+
+impl Watch for Told<'_> {
+    fn advance(&self, bytes: u64) {
+        self.progress.advance(bytes);
+        self.watch.advance(bytes);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.watch.cancelled()
+    }
 }
