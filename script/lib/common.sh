@@ -13,6 +13,8 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/disk
 # Where script/bootstrap unpacks the kernel that the tests' guests boot.
 export GUEST_KERNEL=${XDG_CACHE_HOME:-$HOME/.cache}/disklet/kernel
 export DISKLET_TEST_KERNEL=$GUEST_KERNEL
+# Where script/lib/guest_image.sh keeps the disks that it has made.
+export GUEST_IMAGES=${XDG_CACHE_HOME:-$HOME/.cache}/disklet/guests
 
 if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
     BOLD=$'\e[1m' RED=$'\e[31m' GREEN=$'\e[32m' PLAIN=$'\e[0m'
