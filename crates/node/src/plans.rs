@@ -4,7 +4,7 @@
 use disklet::manifests::{Given, look};
 use disklet::progress::ProgressForm;
 use disklet::pull::{Beginning, Observer, Teller, ensure};
-use disklet::report::report;
+use disklet::report::{report, with_causes};
 use disklet::store::{Reliance, Store};
 use disklet::vms::UpArgs;
 use disklet_core::config::Config;
@@ -89,11 +89,10 @@ fn fetch_missing(given: &Given, questions: &Questions, facts: &Facts) -> Result<
             return Err(Failure::cancelled());
         }
         outcome.map_err(|error| {
-            let remedy = error.remedy().map(str::to_owned);
-            let failure = Failure::new(format!("image {} is not to be had", image.name()));
-            match remedy {
-                Some(remedy) => failure.because(error).help(remedy),
-                None => failure.because(error),
+            let failure = Failure::new(with_causes(&error));
+            match error.remedy() {
+                Some(remedy) => failure.help(remedy),
+                None => failure,
             }
         })?;
     }
