@@ -14,7 +14,7 @@ pub(crate) struct Failure {
     source: Option<Box<dyn Error + Send + Sync>>,
     help: Option<String>,
     told: bool,
-    cancelled: bool,
+    exit_code: u8,
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -26,7 +26,7 @@ impl Failure {
             source: None,
             help: None,
             told: false,
-            cancelled: false,
+            exit_code: 1,
         }
     }
 
@@ -41,14 +41,22 @@ impl Failure {
     /// The user has changed their mind.
     pub(crate) fn cancelled() -> Self {
         Self {
-            cancelled: true,
+            exit_code: 130,
             ..Self::new("cancelled")
         }
     }
 
-    /// Whether it is the user's own doing.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled
+    /// The command line is wrong, and that was told.
+    pub(crate) fn misused() -> Self {
+        Self {
+            exit_code: 2,
+            ..Self::already_told()
+        }
+    }
+
+    /// What the program ends with.
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.exit_code
     }
 
     pub(crate) fn because(self, source: impl Error + Send + Sync + 'static) -> Self {

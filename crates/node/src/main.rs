@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Ok(text) => disklet::report::finish(io::stdout().write_all(text.as_bytes()), "the answer"),
         Err(failure) => {
             failure.tell();
-            ExitCode::from(if failure.is_cancelled() { 130 } else { 1 })
+            ExitCode::from(failure.exit_code())
         }
     }
 }

@@ -1,6 +1,8 @@
 //! From manifests to plans that can be carried out: images that are missing are
 //! fetched, but only for manifests that are right.
 
+use std::io::{self, Write};
+
 use disklet::manifests::{Given, look};
 use disklet::progress::ProgressForm;
 use disklet::pull::{Beginning, Observer, Teller, ensure};
@@ -29,7 +31,8 @@ pub(crate) struct Planned {
 pub(crate) fn plans(args: &UpArgs) -> Result<Planned> {
     let mut diags = Diagnostics::default();
     let Some(mut given) = args.manifests.read(None, &mut diags) else {
-        return Err(told(args, diags));
+        tell(args, diags);
+        return Err(Failure::misused());
     };
     let questions = Questions::of(&given.objects);
     let mut facts = look(&questions, &given.config);
@@ -49,6 +52,7 @@ pub(crate) fn plans(args: &UpArgs) -> Result<Planned> {
     match diags.errors() {
         0 => {
             tell(args, diags);
+            tell_unknown(&plans);
             Ok(Planned {
                 config: given.config,
                 plans,
@@ -63,6 +67,21 @@ fn tell(args: &UpArgs, diags: Diagnostics) {
     let errors = diags.errors();
     let format = args.manifests.diagnostics;
     report(&diags.into_sorted(), errors, format, "changed");
+}
+
+/// What is not known now will not be known at all: there is no cluster that
+/// could tell.
+fn tell_unknown(plans: &[Plan]) {
+    for plan in plans {
+        for unknown in &plan.known_later {
+            let _ = writeln!(
+                io::stderr(),
+                "notice: {}/{} goes without {unknown}",
+                plan.namespace,
+                plan.name
+            );
+        }
+    }
 }
 
 fn told(args: &UpArgs, diags: Diagnostics) -> Failure {

@@ -1,5 +1,6 @@
 //! The documents of a cloud-init image, and their text.
 
+use super::lists::WRITE_FILES;
 use super::{CloudInitSpec, ImageType, meta_data, network, secrets, user_data};
 use crate::text::{Data, Reveal, Text};
 
@@ -98,6 +99,23 @@ impl CloudInit {
         files
     }
 
+    /// The same without files whose contents are not known: the guest has none
+    /// rather than one that says when it would be known.
+    #[must_use]
+    pub fn as_far_as_known(&self) -> Self {
+        let mut known = self.clone();
+        if let UserData::Config(config) = &mut known.user_data
+            && let Some(entries) = config.entries_mut()
+        {
+            for (key, value) in entries {
+                if let (WRITE_FILES, Data::List(files)) = (key.as_str(), value) {
+                    files.retain(is_known_file);
+                }
+            }
+        }
+        known
+    }
+
     /// Whether anything in the image must not show.
     #[must_use]
     pub fn holds_secrets(&self) -> bool {
@@ -107,6 +125,10 @@ impl CloudInit {
         };
         in_user_data || secrets::holds_secrets(&self.meta_data)
     }
+}
+
+fn is_known_file(file: &Data) -> bool {
+    !matches!(file.get("content"), Some(Data::Text(Text::Later(_))))
 }
 
 /// [`Data`] has only text for keys and memory takes any amount of it, which
@@ -125,9 +147,10 @@ fn yaml(data: &Data, reveal: Reveal) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::testing::spec;
-    use super::super::{NetworkSpec, UserDataSpec};
+    use super::super::{GuestFile, NetworkSpec, UserDataSpec};
     use super::*;
-    use crate::text::Secret;
+    use crate::guest::GuestPath;
+    use crate::text::{Content, Secret};
 
     #[test]
     fn guests_find_either_image_by_its_label_and_paths() {
@@ -157,6 +180,23 @@ mod tests {
                 "openstack/latest/network_data.json",
             ]
         );
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out_of_the_image() {
+        let file = |path: &str, content| GuestFile {
+            path: GuestPath::parse(path).unwrap(),
+            mode: 0o644,
+            content,
+        };
+        let mut spec = spec();
+        spec.files = vec![
+            file("/known", Content::Public(b"here".to_vec())),
+            file("/token", Content::Later("issued when the pod starts".to_owned())),
+        ];
+        let known = spec.build().as_far_as_known();
+        let text = known.user_data_text(Reveal::Show);
+        assert!(text.contains("/known") && !text.contains("/token"), "{text}");
     }
 
     #[test]

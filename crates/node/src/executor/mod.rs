@@ -6,6 +6,7 @@
 
 mod expose;
 mod made;
+mod partitions;
 mod root;
 mod volumes;
 

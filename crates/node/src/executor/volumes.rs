@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -19,6 +18,7 @@ use disklet_core::plan::Size;
 use disklet_core::text::Reveal;
 use disklet_core::units::ByteSize;
 
+use super::partitions::{BEGIN, write_table};
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
 
@@ -44,9 +44,6 @@ pub(super) fn overlay(
     })
 }
 
-/// Where the only partition begins: aligned for any disk.
-const PARTITION: u64 = 1 << 20;
-
 /// A volume with one partition and ext4 on it. The filesystem is made in a
 /// sparse file without a name, of which the volume takes what is not zero.
 pub(super) fn formatted(file: &Path, size: ByteSize, user: Option<QemuUser>) -> Result<()> {
@@ -56,10 +53,12 @@ pub(super) fn formatted(file: &Path, size: ByteSize, user: Option<QemuUser>) -> 
     let directory = directory_of(file).map_err(|error| on(file, "made", error))?;
     let raw = scratch_file(directory).map_err(|error| on(file, "made", error))?;
     let size = size.as_bytes().next_multiple_of(512);
-    raw.set_len(size)
-        .and_then(|()| raw.write_all_at(&partition_table(size), 0))
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let partition = raw
+        .set_len(size)
+        .and_then(|()| write_table(&raw, size, &name))
         .map_err(|error| on(file, "partitioned", error))?;
-    make_filesystem(&raw, size).map_err(|failure| failure.of(&file.display().to_string()))?;
+    make_filesystem(&raw, partition).map_err(|failure| failure.of(&file.display().to_string()))?;
     let failed = |error| Failure::new(format!("{}: cannot be made", file.display())).because(error);
     let source = FileDevice::new(raw, "the new filesystem", Caching::Buffered).map_err(failed)?;
     let source = Image::open(source, Format::Raw, &NoImplicitFiles).map_err(failed)?;
@@ -69,29 +68,12 @@ pub(super) fn formatted(file: &Path, size: ByteSize, user: Option<QemuUser>) -> 
     })
 }
 
-/// A master boot record with one partition of type Linux over the whole disk.
-fn partition_table(size: u64) -> [u8; 512] {
-    let mut sector = [0; 512];
-    let begin = u32::try_from(PARTITION / 512).unwrap_or(u32::MAX);
-    // What is beyond 2 TiB cannot be said in 32 bits; as much as can be, is.
-    let length = u32::try_from(size.saturating_sub(PARTITION) / 512).unwrap_or(u32::MAX);
-    let entry = &mut sector[446..462];
-    // Cylinders, heads and sectors mean nothing any more; this says so.
-    entry[1..4].copy_from_slice(&[0xfe, 0xff, 0xff]);
-    entry[4] = 0x83;
-    entry[5..8].copy_from_slice(&[0xfe, 0xff, 0xff]);
-    entry[8..12].copy_from_slice(&begin.to_le_bytes());
-    entry[12..16].copy_from_slice(&length.to_le_bytes());
-    sector[510..].copy_from_slice(&[0x55, 0xaa]);
-    sector
-}
-
-fn make_filesystem(raw: &File, size: u64) -> Result<()> {
-    let blocks = size.saturating_sub(PARTITION) / 1024;
+fn make_filesystem(raw: &File, partition: u64) -> Result<()> {
+    let blocks = partition / 1024;
     let output = Command::new("mke2fs")
         .args(["-q", "-F", "-t", "ext4", "-E"])
         .arg(format!(
-            "offset={PARTITION},lazy_itable_init=1,lazy_journal_init=1"
+            "offset={BEGIN},lazy_itable_init=1,lazy_journal_init=1"
         ))
         .arg(format!(
             "/proc/{}/fd/{}",
@@ -120,6 +102,7 @@ fn make_filesystem(raw: &File, size: u64) -> Result<()> {
 
 /// A cloud-init image, readable for its owner only: it may hold secrets.
 pub(super) fn cloud_init(file: &Path, content: &CloudInit, user: Option<QemuUser>) -> Result<()> {
+    let content = content.as_far_as_known();
     let files = content.files(Reveal::Show).into_iter();
     let image = IsoImage {
         label: content.label().to_owned(),
