@@ -20,6 +20,10 @@
 # Its network is its own too, and empty: enough to define domains. A VM started
 # here reaches neither the machine's network nor its loopback.
 #
+# LIBVIRTD_QEMU_USER=NAME has QEMU run as that user instead of root.
+# LIBVIRTD_AGAIN=yes starts libvirtd again when somebody kills it; the one that
+# COMMAND finds in LIBVIRTD_PID is an ancestor of it.
+#
 # Needs root: in a user namespace libvirtd runs, but cannot start QEMU.
 set -euo pipefail
 
@@ -34,7 +38,10 @@ libvirtd_start() {
     fi
     # A short path: a socket's may not exceed 107 bytes.
     LIBVIRTD_DIR=$(mktemp -d /tmp/disklet-libvirtd.XXXXXX)
-    mkdir "$LIBVIRTD_DIR/run" "$LIBVIRTD_DIR/shared"
+    # QEMU's user passes through to the shared part; the sockets are root's.
+    chmod 0711 "$LIBVIRTD_DIR"
+    mkdir -m 0700 "$LIBVIRTD_DIR/run"
+    mkdir "$LIBVIRTD_DIR/shared"
     mount -t tmpfs -o mode=0755 tmpfs "$LIBVIRTD_DIR/shared"
     mount --make-shared "$LIBVIRTD_DIR/shared"
     export DISKLET_TEST_RUN_DIR=$LIBVIRTD_DIR/shared
@@ -43,6 +50,7 @@ libvirtd_start() {
         setsid unshare --mount --pid --net --ipc --kill-child --mount-proc --propagation slave \
         bash "$self" --inside "$LIBVIRTD_DIR/run" >"$LIBVIRTD_DIR/log" 2>&1 </dev/null &
     LIBVIRTD_PID=$!
+    export LIBVIRTD_PID
     export DISKLET_TEST_LIBVIRT_URI="qemu+unix:///system?socket=$LIBVIRTD_DIR/run/libvirt-sock"
     for ((i = 0; i < 600; i++)); do
         if [[ -S $LIBVIRTD_DIR/run/libvirt-sock ]] &&
@@ -94,10 +102,22 @@ libvirtd_inside() {
     # QEMU as root: libvirt probes QEMU as root, and where QEMU's own user may
     # not open /dev/kvm it finds the answer wrong and asks again, for seconds,
     # at every single call.
-    printf '%s\n' 'security_driver = "none"' 'user = "root"' 'group = "root"' >/etc/libvirt/qemu.conf
+    local user=${LIBVIRTD_QEMU_USER:-root}
+    printf '%s\n' 'security_driver = "none"' "user = \"$user\"" "group = \"$(id -gn "$user")\"" >/etc/libvirt/qemu.conf
+    # For another user, a node of our own, which that user may open.
+    if [[ $user != root && -e /dev/kvm ]]; then
+        mkdir /run/nodes
+        mount -t tmpfs -o mode=0755,dev tmpfs /run/nodes
+        mknod -m 0666 /run/nodes/kvm c 10 232
+        mount --bind /run/nodes/kvm /dev/kvm
+    fi
     : >/etc/libvirt/virtlogd.conf
     virtlogd -p /run/virtlogd.pid &
-    libvirtd -p /run/libvirtd.pid &
+    if [[ ${LIBVIRTD_AGAIN:-} == yes ]]; then
+        while true; do libvirtd -p /run/libvirtd.pid || true; done &
+    else
+        libvirtd -p /run/libvirtd.pid &
+    fi
     # Both are needed: when one ends, so does this shell and with it the other.
     wait -n
 }

@@ -8,6 +8,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use support::fixtures::{Fixture, Kind};
 use support::{Machine, guest};
 
@@ -108,6 +111,34 @@ fn virtlets_own_roots_are_adopted_where_they_are() {
     fixture.write(9, &[3]);
     let refused = machine.refused(&["up", "-f", &allowed(&machine, &fixture)]);
     assert!(refused.contains("version 3"), "{refused}");
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn whoever_changes_their_mind_while_it_is_filled_leaves_nothing() {
+    let machine = Machine::new("root-cancel");
+    let size = 400 << 20;
+    // Data all over, so that there is time to change one's mind.
+    let mut disk = vec![0xa5; size];
+    disk[..1 << 20].copy_from_slice(&guest::disk());
+    let fixture = Fixture::sized(&machine, "root-cancel", &disk, size as u64 + (2 << 20));
+    let before = machine.things();
+    let mut up = machine
+        .command(&["up", "-f", &fixture.manifest])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(up.stderr.take().unwrap()).lines();
+    let first = said.next().unwrap().unwrap();
+    assert!(first.contains("filling the root disk"), "{first}");
+    let pid = up.id().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    assert_eq!(up.wait().unwrap().code(), Some(130));
+    assert_eq!(machine.things(), before);
+    assert_eq!(fixture.read(48, 8), b"filling\0");
+    machine.run_to_end(&fixture.manifest);
+    assert_eq!(fixture.read(48, 8), b"complete");
+    machine.done(&["down", "root-cancel", "--grace", "0"]);
 }
 
 #[test]

@@ -8,9 +8,7 @@
 
 mod support;
 
-use disklet_block::device::{Caching, FileDevice, ReadAt};
-use disklet_block::gate::BelowDirectories;
-use disklet_block::image::{Format, Image};
+use disklet_block::device::ReadAt;
 use support::fixtures::{Fixture, Kind};
 use support::{Machine, guest};
 
@@ -27,9 +25,10 @@ fn a_vm_comes_runs_and_goes() {
     let there = machine.things();
     assert!(there.len() >= before.len() + 8, "{there:?}");
     machine.run_to_end(&fixture.manifest);
-    let overlay = volume(&machine, "virtlet_root_");
+    let overlay = machine.volume("virtlet_root_");
     let mut seen = vec![0; guest::GREETING.len()];
-    open(&machine, &overlay)
+    machine
+        .open_volume(&overlay)
         .read_at(&mut seen, guest::COPY)
         .unwrap();
     assert_eq!(
@@ -55,7 +54,7 @@ fn a_new_volume_has_one_partition_with_a_sound_filesystem() {
     let machine = Machine::new("volume");
     let fixture = Fixture::new(&machine, "volume", Kind::NewVolume);
     machine.run_to_end(&fixture.manifest);
-    let volume = open(&machine, &volume(&machine, "-data"));
+    let volume = machine.open_volume(&machine.volume("-data"));
     let mut disk = vec![0; 8_000_000];
     volume.read_at(&mut disk, 0).unwrap();
     assert_eq!(disk[510..512], [0x55, 0xaa]);
@@ -78,7 +77,10 @@ fn what_cannot_be_had_leaves_nothing_behind() {
     let before = machine.things();
     let up = ["up", "-f", &fixture.manifest];
     let missing = machine.refused(&up);
-    assert!(missing.contains("image tiny: it is not known where it comes from"), "{missing}");
+    assert!(
+        missing.contains("image tiny: it is not known where it comes from"),
+        "{missing}"
+    );
     assert_eq!(machine.things(), before);
 
     machine.add_image("tiny", &guest::disk());
@@ -91,19 +93,4 @@ fn what_cannot_be_had_leaves_nothing_behind() {
     );
     assert!(nowhere.contains("does not answer"), "{nowhere}");
     assert_eq!(machine.things(), before);
-}
-
-/// The one volume whose name has this in it.
-fn volume(machine: &Machine, part: &str) -> std::path::PathBuf {
-    std::fs::read_dir(machine.path("data/volumes"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.to_str().unwrap().contains(part))
-        .unwrap()
-}
-
-fn open(machine: &Machine, path: &std::path::Path) -> Image {
-    let file = FileDevice::open(path, Caching::Buffered).unwrap();
-    let gate = BelowDirectories::new([machine.path("data")], Caching::Buffered);
-    Image::open(file, Format::Qcow2, &gate).unwrap()
 }

@@ -192,11 +192,17 @@ mod tests {
         let mut spec = spec();
         spec.files = vec![
             file("/known", Content::Public(b"here".to_vec())),
-            file("/token", Content::Later("issued when the pod starts".to_owned())),
+            file(
+                "/token",
+                Content::Later("issued when the pod starts".to_owned()),
+            ),
         ];
         let known = spec.build().as_far_as_known();
         let text = known.user_data_text(Reveal::Show);
-        assert!(text.contains("/known") && !text.contains("/token"), "{text}");
+        assert!(
+            text.contains("/known") && !text.contains("/token"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -65,16 +65,24 @@ impl Fixture {
 
     /// The same with another guest.
     pub(crate) fn of_guest(machine: &Machine, name: &str, kind: Kind, guest: &[u8]) -> Self {
+        Self::build(machine, name, kind, guest, 8 << 20)
+    }
+
+    /// A persistent root of a size.
+    pub(crate) fn sized(machine: &Machine, name: &str, guest: &[u8], size: u64) -> Self {
+        Self::build(machine, name, Kind::PersistentRoot, guest, size)
+    }
+
+    fn build(machine: &Machine, name: &str, kind: Kind, guest: &[u8], size: u64) -> Self {
         machine.add_image("tiny", guest);
-        let size = 8 << 20;
         let (disk, device) = match kind {
             Kind::NewVolume | Kind::Ceph => (None, None),
             Kind::DiskImage => {
                 std::fs::create_dir_all(machine.path("volume")).unwrap();
-                (Some(machine.write("volume/disk.img", vec![0; size])), None)
+                (Some(machine.write_zeroes("volume/disk.img", size)), None)
             }
             Kind::RawDevice | Kind::BlockClaim | Kind::PersistentRoot => {
-                let file = machine.write("device.img", vec![0; size]);
+                let file = machine.write_zeroes("device.img", size);
                 let device = LoopDevice::attach(&file);
                 (Some(file), Some(device))
             }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+pub(crate) mod daemon;
 pub(crate) mod fixtures;
 pub(crate) mod guest;
 
@@ -9,6 +10,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use disklet_block::device::{Caching, FileDevice, ReadAt, Size};
+use disklet_block::gate::BelowDirectories;
+use disklet_block::image::{Format, Image};
 use disklet_core::names::Sha256;
 
 /// A data directory that goes with the test.
@@ -50,6 +54,12 @@ impl Machine {
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    pub(crate) fn write_zeroes(&self, name: &str, size: u64) -> PathBuf {
+        let path = self.path(name);
+        std::fs::File::create(&path).unwrap().set_len(size).unwrap();
         path
     }
 
@@ -99,6 +109,31 @@ impl Machine {
         let output = self.node(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
         String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// The one volume whose name has this in it.
+    pub(crate) fn volume(&self, part: &str) -> PathBuf {
+        std::fs::read_dir(self.path("data/volumes"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| path.to_str().unwrap().contains(part))
+            .unwrap()
+    }
+
+    /// Opens a volume with all that is below it.
+    pub(crate) fn open_volume(&self, path: &Path) -> Image {
+        let file = FileDevice::open(path, Caching::Buffered).unwrap();
+        let gate = BelowDirectories::new([self.path("data")], Caching::Buffered);
+        Image::open(file, Format::Qcow2, &gate).unwrap()
+    }
+
+    /// Copies a volume from an offset on into a file.
+    pub(crate) fn read_volume(&self, volume: &Path, offset: u64, to: &Path) {
+        let volume = self.open_volume(volume);
+        let length = volume.size().unwrap() - offset;
+        let mut bytes = vec![0; usize::try_from(length).unwrap()];
+        volume.read_at(&mut bytes, offset).unwrap();
+        std::fs::write(to, bytes).unwrap();
     }
 
     /// Takes a disk into the image store.

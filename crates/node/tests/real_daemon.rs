@@ -1,0 +1,131 @@
+//! What a daemon does to VMs: it goes away, runs QEMU as somebody else, or
+//! promises hardware that does not work.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+mod support;
+
+use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
+
+use support::daemon::{is_beside_own, kill_libvirtd};
+use support::fixtures::{Fixture, Kind};
+use support::{Machine, guest};
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn vms_outlive_their_daemon_and_whoever_waits_finds_them_again() {
+    let test = "vms_outlive_their_daemon_and_whoever_waits_finds_them_again";
+    if !is_beside_own(test, &[("LIBVIRTD_AGAIN", "yes")]) {
+        return;
+    }
+    let machine = Machine::new("outlive");
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "outlive", Kind::RawDevice, &guest);
+    let before = machine.things();
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let up = [
+        "up",
+        "-f",
+        &fixture.manifest,
+        "--wait",
+        "exit",
+        "--timeout",
+        "1m",
+    ];
+    let waiting = machine.command(&up).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    kill_libvirtd();
+    // The daemon is back as soon as it answers.
+    let begun = std::time::Instant::now();
+    while !machine.node(&["ps"]).status.success() {
+        assert!(
+            begun.elapsed().as_secs() < 30,
+            "the daemon does not come again"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(machine.done(&["ps"]).contains("running"));
+    let mut console = machine
+        .command(&["console", "outlive"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(console.stdin.as_mut().unwrap(), b"k").unwrap();
+    let waited = waiting.wait_with_output().unwrap();
+    let said = String::from_utf8(waited.stdout).unwrap();
+    assert!(said.ends_with("default/outlive has ended\n"), "{said}");
+    console.wait().unwrap();
+    machine.done(&["down", "outlive"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn qemu_opens_its_disks_as_a_user_of_its_own() {
+    let test = "qemu_opens_its_disks_as_a_user_of_its_own";
+    if !is_beside_own(test, &[("LIBVIRTD_QEMU_USER", "libvirt-qemu")]) {
+        return;
+    }
+    for kind in Kind::LOCAL {
+        let name = format!("own-user-{kind:?}").to_lowercase();
+        let machine = Machine::new(&name);
+        let fixture = Fixture::new(&machine, &name, kind);
+        let before = machine.things();
+        if kind == Kind::DiskImage {
+            let image = fixture.disk.as_ref().unwrap();
+            let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+            assert!(refused.contains("may not write to it"), "{refused}");
+            assert_eq!(machine.things(), before);
+            let user: u32 = refused
+                .split("runs as user ")
+                .nth(1)
+                .and_then(|rest| rest.split(' ').next())
+                .and_then(|user| user.parse().ok())
+                .unwrap();
+            std::os::unix::fs::chown(image, Some(user), None).unwrap();
+        }
+        machine.run_to_end(&fixture.manifest);
+        machine.done(&["down", &name, "--grace", "0"]);
+        assert_eq!(machine.things(), before, "{kind:?}");
+        if let Some(disk) = &fixture.disk {
+            // Nothing outside our own directories has changed hands.
+            let owner = std::fs::metadata(disk).unwrap().uid();
+            assert_eq!(owner == 0, kind != Kind::DiskImage, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn the_domain_type_is_what_really_boots() {
+    let machine = Machine::new("auto");
+    let fixture = Fixture::new(&machine, "auto", Kind::NewVolume);
+    let config = std::fs::read_to_string(machine.path("config.yaml")).unwrap();
+    machine.write(
+        "config.yaml",
+        config.replace("domainType: qemu", "domainType: auto"),
+    );
+    machine.run_to_end(&fixture.manifest);
+    let remembered = machine.path("data/domain-type.json");
+    let first = std::fs::metadata(&remembered).unwrap().mtime_nsec();
+    machine.run_to_end(&fixture.manifest);
+    let second = std::fs::metadata(&remembered).unwrap().mtime_nsec();
+    assert_eq!(first, second, "asked once");
+    machine.done(&["down", "auto", "--grace", "0"]);
+    assert_eq!(
+        std::fs::read_dir(machine.path("data"))
+            .unwrap()
+            .filter(|entry| {
+                let name = entry.as_ref().unwrap().file_name();
+                name.to_str().unwrap().starts_with("trial-")
+            })
+            .count(),
+        0
+    );
+}

@@ -1,0 +1,47 @@
+//! A libvirtd of a test's own, for tests that others must not feel.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The repository.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Runs the calling test again, beside a daemon of its own with these settings;
+/// whether this is that run.
+pub(crate) fn is_beside_own(test: &str, settings: &[(&str, &str)]) -> bool {
+    const MARK: &str = "DISKLET_TEST_BESIDE_OWN";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let status = Command::new("bash")
+        .arg(repository().join("script/lib/libvirtd.sh"))
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", test])
+        .env(MARK, "yes")
+        .envs(settings.iter().copied())
+        .status()
+        .unwrap();
+    assert!(status.success(), "beside a daemon of its own: {status}");
+    false
+}
+
+/// Kills the daemon; it comes again by itself.
+pub(crate) fn kill_libvirtd() {
+    let ancestor = std::env::var("LIBVIRTD_PID").unwrap();
+    let pid = descendant(&ancestor, "libvirtd").expect("a running libvirtd");
+    let status = Command::new("kill").args(["-KILL", &pid]).status().unwrap();
+    assert!(status.success());
+}
+
+fn descendant(of: &str, named: &str) -> Option<String> {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{of}/{file}")).ok();
+    if read("comm")?.trim() == named {
+        return Some(of.to_owned());
+    }
+    let children = read(&format!("task/{of}/children"))?;
+    children
+        .split_whitespace()
+        .find_map(|child| descendant(child, named))
+}
