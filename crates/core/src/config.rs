@@ -139,9 +139,21 @@ impl Config {
         "imageTranslations",
     ];
 
-    /// Reads a configuration file. It is ours, so every field is checked.
-    pub fn read(input: &Input, diags: &mut Diagnostics) -> Self {
-        let mut config = Self::default();
+    /// The same with other directories, as a user without root's rights has.
+    #[must_use]
+    pub fn in_directories(mut self, data_dir: String, run_dir: String) -> Self {
+        self.data_dir = data_dir;
+        self.run_dir = run_dir;
+        self.pools.clear();
+        self.complete();
+        self
+    }
+
+    /// Reads a configuration file. It is ours, so every field is checked; what
+    /// it leaves out is as it was.
+    #[must_use]
+    pub fn read(self, input: &Input, diags: &mut Diagnostics) -> Self {
+        let mut config = self;
         config.pools.clear();
         diags.begin_file(&input.name);
         for document in yaml::documents(&input.text, Limits::default()) {

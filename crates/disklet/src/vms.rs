@@ -104,7 +104,7 @@ pub struct DownArgs {
     pub keep_volumes: bool,
 
     /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.
@@ -120,7 +120,7 @@ pub struct PsArgs {
     pub output: PsOutput,
 
     /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.
@@ -154,7 +154,7 @@ pub struct DescribeArgs {
     pub output: DescribeOutput,
 
     /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.
@@ -186,7 +186,7 @@ pub struct ConsoleArgs {
     pub force: bool,
 
     /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.
@@ -209,7 +209,7 @@ pub struct LogsArgs {
     pub follow: bool,
 
     /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
     pub config: Option<PathBuf>,
 }
 
@@ -217,7 +217,7 @@ pub struct LogsArgs {
 #[derive(Debug, ClapArgs)]
 pub struct GcArgs {
     /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.

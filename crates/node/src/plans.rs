@@ -30,7 +30,7 @@ pub(crate) struct Planned {
 
 pub(crate) fn plans(args: &UpArgs) -> Result<Planned> {
     let mut diags = Diagnostics::default();
-    let Some(mut given) = args.manifests.read(None, &mut diags) else {
+    let Some(mut given) = args.manifests.read_for_this_machine(&mut diags) else {
         tell(args, diags);
         return Err(Failure::misused());
     };

@@ -129,3 +129,86 @@ fn the_domain_type_is_what_really_boots() {
         0
     );
 }
+
+/// Runs as nobody, who has a home.
+struct Nobody {
+    home: std::path::PathBuf,
+}
+
+impl Nobody {
+    fn run(&self, arguments: &[&str]) -> std::process::Output {
+        std::process::Command::new("setpriv")
+            .args([
+                "--reuid=nobody",
+                "--regid=nogroup",
+                "--clear-groups",
+                "env",
+                "-i",
+            ])
+            .arg(format!("HOME={}", self.home.display()))
+            .arg("PATH=/usr/sbin:/usr/bin:/sbin:/bin")
+            .arg(self.home.join("disklet-node"))
+            .args(arguments)
+            .output()
+            .unwrap()
+    }
+}
+
+impl Drop for Nobody {
+    /// libvirt has started a daemon for nobody, which would go by itself, later.
+    fn drop(&mut self) {
+        let file = self.home.join(".cache/libvirt/libvirtd.pid");
+        if let Ok(pid) = std::fs::read_to_string(file) {
+            let _ = std::process::Command::new("kill").arg(pid.trim()).status();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn users_run_vms_of_their_own() {
+    let machine = Machine::new("user");
+    let fixture = Fixture::new(&machine, "user", Kind::NewVolume);
+    let nobody = Nobody {
+        home: machine.path("home"),
+    };
+    std::fs::create_dir(&nobody.home).unwrap();
+    std::os::unix::fs::chown(&nobody.home, Some(65534), Some(65534)).unwrap();
+    std::fs::copy(
+        env!("CARGO_BIN_EXE_disklet-node"),
+        nobody.home.join("disklet-node"),
+    )
+    .unwrap();
+    let data = nobody.home.join(".local/share/disklet");
+    machine.add_image_to(&data, "tiny", &guest::disk());
+    let chown = std::process::Command::new("chown")
+        .args(["-R", "nobody:nogroup"])
+        .arg(nobody.home.join(".local"))
+        .status();
+    assert!(chown.unwrap().success());
+
+    let up = nobody.run(&[
+        "up",
+        "-f",
+        &fixture.manifest,
+        "--wait",
+        "exit",
+        "--timeout",
+        "1m",
+    ]);
+    let said = String::from_utf8_lossy(&up.stdout);
+    assert!(said.contains("default/user has ended"), "{up:?}");
+    let logs = nobody.run(&["logs", "user"]);
+    let logs = String::from_utf8_lossy(&logs.stdout);
+    assert!(logs.contains(guest::HELLO), "{logs}");
+    assert!(nobody.run(&["down", "user"]).status.success());
+    assert_eq!(std::fs::read_dir(data.join("volumes")).unwrap().count(), 0);
+
+    // What only root can do is refused, and leaves nothing.
+    let raw = Fixture::new(&machine, "user", Kind::RawDevice);
+    let refused = nobody.run(&["up", "-f", &raw.manifest]);
+    let refused = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.contains("disk data: /dev/loop"), "{refused}");
+    assert!(refused.contains("Permission denied"), "{refused}");
+    assert_eq!(std::fs::read_dir(data.join("vms")).unwrap().count(), 0);
+}

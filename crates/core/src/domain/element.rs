@@ -70,6 +70,15 @@ impl Element {
         self
     }
 
+    /// The same without all elements of a name.
+    pub(super) fn without(mut self, name: &str) -> Self {
+        if let Content::Children(children) = self.content {
+            let kept = children.into_iter().filter(|child| child.name != name);
+            self.content = Content::Children(kept.map(|child| child.without(name)).collect());
+        }
+        self
+    }
+
     /// The document, two blanks a level, with a final newline.
     pub(super) fn render(&self) -> String {
         let mut writer = Writer::new_with_indent(Vec::with_capacity(8 << 10), b' ', 2);

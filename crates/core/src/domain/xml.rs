@@ -10,11 +10,21 @@ use crate::manifest::{CpuModel, CpuSetting};
 /// The namespace of our mark in a domain's metadata.
 const XMLNS: &str = "https://disklet.io/xmlns/domain/1";
 
+/// Says who owns a file.
+const LABEL: &str = "seclabel";
+
 impl Domain {
     /// The document for libvirt.
     #[must_use]
     pub fn to_xml(&self) -> String {
         self.element().render()
+    }
+
+    /// The document for a user's own libvirt, which runs QEMU as that user: it
+    /// has no labels, and refuses to be told so.
+    #[must_use]
+    pub fn to_session_xml(&self) -> String {
+        self.element().without(LABEL).render()
     }
 
     fn element(&self) -> Element {
@@ -215,9 +225,7 @@ fn source(source: &DiskSource) -> Element {
 }
 
 fn no_relabel() -> Element {
-    element("seclabel")
-        .with("model", "dac")
-        .with("relabel", "no")
+    element(LABEL).with("model", "dac").with("relabel", "no")
 }
 
 /// The whole chain, ended by an empty element.

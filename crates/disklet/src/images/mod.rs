@@ -24,7 +24,7 @@ pub(crate) struct ImagesArgs {
     command: ImagesCommand,
 
     /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, env = "DISKLET_CONFIG")]
     config: Option<PathBuf>,
 }
 

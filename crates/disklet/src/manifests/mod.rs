@@ -41,7 +41,7 @@ pub struct ManifestArgs {
 
     /// Configuration of the node: pools, raw devices, emulator, domain type,
     /// memory (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
     pub config: Option<PathBuf>,
 
     /// Which devices pods may use: comma-separated globs below /dev, or '' for
@@ -79,12 +79,26 @@ pub struct Given {
 }
 
 impl ManifestArgs {
-    /// Reads it all; nothing if the command line is wrong. `facts` may lie
-    /// among the manifests and is not one.
+    /// Reads it all, for a node as root sets it up; nothing if the command line
+    /// is wrong. `facts` may lie among the manifests and is not one.
     pub fn read(&self, facts: Option<&Path>, diags: &mut Diagnostics) -> Option<Given> {
+        self.read_over(Config::default(), facts, diags)
+    }
+
+    /// The same for whoever runs this, on this machine.
+    pub fn read_for_this_machine(&self, diags: &mut Diagnostics) -> Option<Given> {
+        self.read_over(own_directories(), None, diags)
+    }
+
+    fn read_over(
+        &self,
+        base: Config,
+        facts: Option<&Path>,
+        diags: &mut Diagnostics,
+    ) -> Option<Given> {
         let settings = Settings::read(self, diags)?;
         let mut reader = Reader::default();
-        let mut config = configuration(&mut reader, self.config.as_deref(), diags);
+        let mut config = configuration(&mut reader, base, self.config.as_deref(), diags);
         if let Some(globs) = settings.raw_devices {
             config.raw_devices = globs;
         }
@@ -120,9 +134,10 @@ impl Given {
     }
 }
 
-/// The configuration of a file, or what holds without one.
+/// The configuration of a file, or what holds without one, for commands that act
+/// on this machine.
 pub fn configuration_file(path: Option<&Path>, diags: &mut Diagnostics) -> Config {
-    configuration(&mut Reader::default(), path, diags)
+    configuration(&mut Reader::default(), own_directories(), path, diags)
 }
 
 /// What stands in a file, or in the YAML and JSON files of a directory.
@@ -134,7 +149,31 @@ pub fn inputs(path: &Path, diags: &mut Diagnostics) -> Vec<Input> {
     read.flatten().collect()
 }
 
-fn configuration(reader: &mut Reader, path: Option<&Path>, diags: &mut Diagnostics) -> Config {
-    path.and_then(|path| reader.read_file(path, diags))
-        .map_or_else(Config::default, |input| Config::read(&input, diags))
+fn configuration(
+    reader: &mut Reader,
+    base: Config,
+    path: Option<&Path>,
+    diags: &mut Diagnostics,
+) -> Config {
+    match path.and_then(|path| reader.read_file(path, diags)) {
+        Some(input) => base.read(&input, diags),
+        None => base,
+    }
+}
+
+/// Root's data is in /var/lib, that of other users where they keep theirs.
+fn own_directories() -> Config {
+    let config = Config::default();
+    if rustix::process::geteuid().is_root() {
+        return config;
+    }
+    let directory = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .filter(|path| path.starts_with('/'))
+    };
+    let home = directory("HOME").unwrap_or_else(|| "/nonexistent".to_owned());
+    let data = directory("XDG_DATA_HOME").unwrap_or_else(|| format!("{home}/.local/share"));
+    let run = directory("XDG_RUNTIME_DIR").unwrap_or_else(|| format!("{data}/disklet/run"));
+    config.in_directories(format!("{data}/disklet"), format!("{run}/disklet"))
 }

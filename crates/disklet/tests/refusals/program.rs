@@ -122,7 +122,12 @@ pub(crate) fn program_within(budget: Budget) -> Command {
 }
 
 fn clean(mut command: Command) -> Command {
-    for variable in ["VIRTLET_RAW_DEVICES", "RUST_BACKTRACE", "COLUMNS"] {
+    for variable in [
+        "DISKLET_CONFIG",
+        "VIRTLET_RAW_DEVICES",
+        "RUST_BACKTRACE",
+        "COLUMNS",
+    ] {
         command.env_remove(variable);
     }
     command.current_dir(directory());

@@ -142,7 +142,12 @@ impl Fixture {
         });
         command.args(self.read("args").unwrap_or_default().lines());
         command.args(more);
-        for name in ["VIRTLET_RAW_DEVICES", "NO_COLOR", "CLICOLOR_FORCE"] {
+        for name in [
+            "DISKLET_CONFIG",
+            "VIRTLET_RAW_DEVICES",
+            "NO_COLOR",
+            "CLICOLOR_FORCE",
+        ] {
             command.env_remove(name);
         }
         let variables = self.read("env").unwrap_or_default();

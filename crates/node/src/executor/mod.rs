@@ -95,7 +95,12 @@ impl Executor<'_> {
                 volumes::cloud_init(Path::new(file), &self.plan.cloud_init, self.user)
             }
             Step::DefineDomain { name, .. } => {
-                self.libvirt.define(name, &self.plan.domain.to_xml())
+                let domain = &self.plan.domain;
+                let xml = match self.user {
+                    Some(_) => domain.to_xml(),
+                    None => domain.to_session_xml(),
+                };
+                self.libvirt.define(name, &xml)
             }
             Step::StartDomain { .. } => self.libvirt.start(self.plan.uuid),
         }

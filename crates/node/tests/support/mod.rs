@@ -138,7 +138,12 @@ impl Machine {
 
     /// Takes a disk into the image store.
     pub(crate) fn add_image(&self, name: &str, disk: &[u8]) -> Sha256 {
-        let store = disklet::store::Store::of(self.path("data").to_str().unwrap());
+        self.add_image_to(&self.path("data"), name, disk)
+    }
+
+    /// The same for another data directory.
+    pub(crate) fn add_image_to(&self, data: &Path, name: &str, disk: &[u8]) -> Sha256 {
+        let store = disklet::store::Store::of(data.to_str().unwrap());
         let incoming = disklet::store::Incoming {
             name,
             stream: disk,
