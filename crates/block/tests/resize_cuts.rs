@@ -219,6 +219,32 @@ fn a_power_cut_shows_no_old_bytes() {
     }
 }
 
+/// The last cluster is written anew where it cannot be written in place.
+#[test]
+fn a_power_cut_shows_no_old_bytes_of_packed_or_shared_clusters() {
+    let scratch = Scratch::new("resize-old-shared");
+    let (path, full) = (scratch.file("x.qcow2"), scratch.file("full"));
+    let target = shown(&path);
+    fs::write(&full, vec![5; 1 << 20]).unwrap();
+    for (packed, shared) in [(true, false), (true, true), (false, true)] {
+        let source = shown(&full);
+        let mut arguments = vec!["convert", "-O", "qcow2", "-o", "cluster_size=4k"];
+        arguments.extend(packed.then_some("-c"));
+        arguments.extend(["-f", "raw", &source, &target]);
+        qemu_img(&arguments);
+        qemu_img(&["resize", "-q", "--shrink", "-f", "qcow2", &target, "66048"]);
+        if shared {
+            qemu_img(&["snapshot", "-c", "before", &target]);
+        }
+        let change = Change {
+            bytes: fs::read(&path).unwrap(),
+            before: raw_by_qemu(&path, &scratch),
+            size: 1 << 20,
+        };
+        assert!(change.survives_everywhere(1) > 8, "{packed} {shared}");
+    }
+}
+
 /// A shrink that was cut short, then a growth: what was beyond stays hidden.
 #[test]
 fn a_growth_after_half_a_shrink_shows_zeroes() {

@@ -8,7 +8,10 @@
 //! |-----------------------------------------------|-----------------------------|
 //! | features that nobody here knows are cleared   | the old size                |
 //! | **grow**                                      |                             |
-//! | zeroes behind the old end, out of sight       | the old size                |
+//! | zeroes behind the old end, out of sight; if   |                             |
+//! | the last cluster is packed or a snapshot's    |                             |
+//! | too, in a new one, then an entry that leads   |                             |
+//! | there, then the old one uncounted             | the old size, leaks         |
 //! | new refcount blocks and table, out of sight,  |                             |
 //! | and counts of new clusters in old blocks      | the old size, leaks         |
 //! | a new refcount table in the header            | the old size, leaks         |
@@ -25,6 +28,7 @@
 mod allocate;
 mod counts;
 mod grow;
+mod last;
 mod trim;
 
 use super::check::{Verdict, check_within};

@@ -1,9 +1,6 @@
 //! A larger disk.
 
-use super::super::entry::{COMPRESSED, COPIED, OFFSET_MASK};
-use super::super::extension::be64;
 use super::super::header::MAX_L1_BYTES;
-use super::super::refcount::read_zero_filled;
 use super::{Resizer, refuse_corrupt};
 use crate::error::{Result, limit, unsupported};
 
@@ -42,48 +39,7 @@ impl Resizer<'_> {
             refuse_corrupt(self.file, name)?;
             self.trim()?;
         }
-        self.clear_last_cluster()
-    }
-
-    fn clear_last_cluster(&mut self) -> Result<()> {
-        let cluster = self.header.cluster;
-        let within = cluster.within(self.header.size);
-        if within == 0 {
-            return Ok(());
-        }
-        let word = self.l2_word(self.header.size)?;
-        let host = word & OFFSET_MASK;
-        if word & COMPRESSED != 0 || word & COPIED == 0 || host == 0 {
-            return Ok(());
-        }
-        let end = (host + cluster.bytes()).min(self.file.size()?);
-        let start = host + within;
-        if start < end {
-            let zeroes = vec![0; usize::try_from(end - start).unwrap_or(0)];
-            self.file.write_at(&zeroes, start)?;
-            self.file.flush()?;
-        }
-        Ok(())
-    }
-
-    /// The entry of the L2 table for an offset of the disk; 0 if there is
-    /// no table.
-    fn l2_word(&self, offset: u64) -> Result<u64> {
-        let header = &self.header;
-        let mut word = [0; 8];
-        let l1_at = header.l1_offset.0 + offset / header.l2_reach() * 8;
-        read_zero_filled(self.file, &mut word, l1_at)?;
-        let table = be64(&word, 0) & OFFSET_MASK;
-        if table == 0 {
-            return Ok(0);
-        }
-        let index = offset % header.l2_reach() / header.cluster.bytes();
-        read_zero_filled(
-            self.file,
-            &mut word,
-            table + index * header.l2_entry_bytes(),
-        )?;
-        Ok(be64(&word, 0))
+        self.clear_last_cluster(name)
     }
 
     /// The rest of the table's last cluster, which may hold anything.

@@ -140,7 +140,7 @@ impl Resizer<'_> {
         Ok(())
     }
 
-    fn release(&mut self, offset: u64, length: u64) -> Result<()> {
+    pub(super) fn release(&mut self, offset: u64, length: u64) -> Result<()> {
         let bits = self.header.cluster.bits();
         let size = self.file.size()?;
         for cluster in offset >> bits..=(offset + length - 1) >> bits {
