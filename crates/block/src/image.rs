@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::device::{Extent, Extents, FileDevice, ReadAt, Shareable, Size, Source};
 use crate::error::{Result, limit, unsupported};
 use crate::gate::{Gate, Role};
-use crate::qcow2::{CompressedCluster, DataFile, GuestOffset, Mapping, Qcow2};
+use crate::qcow2::{ClusterSize, CompressedCluster, DataFile, GuestOffset, Mapping, Qcow2};
 
 /// The format of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,26 @@ impl Image {
             Self::Raw(_) => None,
             Self::Qcow2(image) => image.backing().map(|backing| &**backing),
         }
+    }
+
+    /// The most memory that the tables of the chain take.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.chain().map(Qcow2::table_bytes).sum()
+    }
+
+    /// The size of the largest clusters of the chain, if any image has some.
+    pub(crate) fn largest_cluster(&self) -> Option<ClusterSize> {
+        self.chain()
+            .map(|image| image.header().cluster)
+            .max_by_key(|cluster| cluster.bits())
+    }
+
+    /// All images of the chain that have tables.
+    fn chain(&self) -> impl Iterator<Item = &Qcow2> {
+        std::iter::successors(Some(self), |image| image.backing()).filter_map(|image| match image {
+            Self::Raw(_) => None,
+            Self::Qcow2(image) => Some(&**image),
+        })
     }
 
     /// Fails if a file of the chain has become shorter since it was opened. A
@@ -255,6 +275,8 @@ impl Opening<'_> {
             }
         };
         let image = Qcow2::assemble(header, name, Arc::new(file), data, backing)?;
+        // All that lie below are open by now.
+        let image = image.in_chain_of(self.seen.len());
         Ok(Image::Qcow2(Box::new(image)))
     }
 

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Chunks are written in any order. Memory is a few MiB a thread, whatever the
-//! size of the image.
+//! size of the image, and there are no more threads than fit a limit.
 
+mod budget;
 mod order;
 mod packer;
 mod planner;
@@ -32,7 +33,8 @@ use worker::Worker;
 /// How to copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// How many threads work; at least one.
+    /// How many threads work, at least one; fewer if memory has no room for
+    /// their buffers.
     pub threads: usize,
     /// What the target reads as before.
     pub target: Before,
@@ -112,7 +114,7 @@ pub fn to_raw(
     };
     let planner = Planner::new(image, size, zeroes, share_into, watch, &tally);
     if planner.has_work()? {
-        on_threads(options.threads, || {
+        on_threads(budget::copying(options.threads, image), || {
             Worker::new(image, target, options.target, &tally).run(&planner)
         })?;
     }

@@ -3,7 +3,7 @@
 use zlib_rs::{Deflate, DeflateFlush, Status};
 use zstd_safe::CCtx;
 
-use crate::qcow2::Compression;
+use crate::qcow2::{ClusterSize, Compression};
 
 /// QEMU inflates with a window of 4 KiB and cannot read clusters that reach
 /// further back.
@@ -15,6 +15,9 @@ const ZLIB_LEVEL: i32 = 5;
 
 /// Two percent larger than QEMU's level 3, at two thirds of its time.
 const ZSTD_LEVEL: i32 = 1;
+
+/// What the libraries keep between clusters, and more than that.
+const STATE: u64 = 1 << 20;
 
 /// Packs clusters; each thread has one.
 pub(super) struct Packer {
@@ -39,6 +42,15 @@ impl Packer {
             codec,
             out: Vec::new(),
         }
+    }
+
+    /// How much memory one takes.
+    pub(super) fn memory(compression: Compression, cluster: ClusterSize) -> u64 {
+        let out = match compression {
+            Compression::Zlib => most_deflated(cluster.buffer_len()),
+            Compression::Zstd => cluster.buffer_len(),
+        };
+        out as u64 + STATE
     }
 
     /// The packed cluster, or nothing if it would not become smaller.

@@ -90,8 +90,9 @@ fn within(chunk: &Range<u64>, at: u64, length: u64) -> Range<usize> {
     start..start + usize::try_from(length).unwrap_or(0)
 }
 
-/// Packed clusters further apart than this are read one by one.
-const MOST_AT_ONCE: u64 = 4 << 20;
+/// Packed clusters further apart than this are read one by one. Those of a
+/// chunk take less, as a rule.
+pub(super) const MOST_AT_ONCE: u64 = CHUNK;
 
 impl Packed<'_> {
     fn unpack_into(&mut self, chunk: &mut [u8]) -> Result<()> {

@@ -1,14 +1,14 @@
 //! Unpacking compressed clusters.
 
 use libdeflater::Decompressor;
-use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
+use zstd_safe::DCtx;
 
 use super::header::Compression;
 use crate::error::{Result, corrupt};
 
-/// A packed cluster is at most 2 MiB when unpacked; a larger window could only
-/// cost memory.
-const MAX_ZSTD_WINDOW_LOG: u32 = 23;
+/// A packed cluster is at most 2 MiB when unpacked; whoever packs with a larger
+/// window does not mean a cluster.
+const MAX_ZSTD_WINDOW_LOG: u8 = 23;
 
 /// Unpacks clusters; each thread has one, since the libraries keep state.
 pub struct Unpacker {
@@ -35,12 +35,7 @@ impl Unpacker {
     pub fn new(compression: Compression) -> Self {
         let codec = match compression {
             Compression::Zlib => Codec::Zlib(Decompressor::new()),
-            Compression::Zstd => {
-                let mut context = DCtx::create();
-                // Refused only for values out of range, which this is not.
-                let _ = context.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG));
-                Codec::Zstd(context)
-            }
+            Compression::Zstd => Codec::Zstd(DCtx::create()),
         };
         Self { codec }
     }
@@ -61,22 +56,27 @@ impl Unpacker {
     }
 }
 
+/// In one go, which needs no window besides the cluster. A frame says where it
+/// ends; what follows it is padding.
 fn unpack_zstd(context: &mut DCtx<'static>, packed: &[u8], cluster: &mut [u8]) -> Result<usize> {
     let failed = |_| corrupt("a compressed cluster cannot be unpacked");
-    context
-        .reset(zstd_safe::ResetDirective::SessionOnly)
-        .map_err(failed)?;
-    let mut input = InBuffer::around(packed);
-    let mut output = OutBuffer::around(cluster);
-    while output.pos() < output.capacity() {
-        let (read, written) = (input.pos(), output.pos());
-        let rest = context
-            .decompress_stream(&mut output, &mut input)
-            .map_err(failed)?;
-        let stuck = input.pos() == read && output.pos() == written;
-        if rest == 0 || stuck {
-            break;
-        }
+    if window_log(packed) > MAX_ZSTD_WINDOW_LOG {
+        return Err(corrupt(
+            "a compressed cluster claims a window much larger than a cluster",
+        ));
     }
-    Ok(output.pos())
+    let length = zstd_safe::find_frame_compressed_size(packed).map_err(failed)?;
+    let frame = packed.get(..length).unwrap_or(packed);
+    context.decompress(cluster, frame).map_err(failed)
+}
+
+/// The window that a frame claims; 0 if it is as large as what is packed.
+fn window_log(frame: &[u8]) -> u8 {
+    const SINGLE_SEGMENT: u8 = 1 << 5;
+    match frame {
+        [_, _, _, _, descriptor, window, ..] if descriptor & SINGLE_SEGMENT == 0 => {
+            10 + (window >> 3)
+        }
+        _ => 0,
+    }
 }

@@ -88,6 +88,18 @@ impl Qcow2 {
         })
     }
 
+    /// Is one of so many images that lie below each other, and share memory.
+    #[must_use]
+    pub(crate) fn in_chain_of(mut self, images: usize) -> Self {
+        self.tables.share_memory(images);
+        self
+    }
+
+    /// The most memory that its tables take.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.tables.memory(self.header.cluster)
+    }
+
     /// The header.
     #[must_use]
     pub fn header(&self) -> &Header {

@@ -73,6 +73,17 @@ impl Tables {
         })
     }
 
+    /// Takes no more memory than its share if several images are open.
+    pub(super) fn share_memory(&mut self, images: usize) {
+        self.capacity = (self.capacity / images.max(1)).max(1);
+    }
+
+    /// The most memory that it takes.
+    pub(super) fn memory(&self, cluster: ClusterSize) -> u64 {
+        let tables = self.l1.iter().filter(|entry| **entry != 0).count();
+        self.l1.len() as u64 * 8 + tables.min(self.capacity) as u64 * cluster.bytes()
+    }
+
     /// Where the L2 table with this number is.
     pub(super) fn l2_offset(
         &self,

@@ -110,8 +110,8 @@ pub(crate) struct ConvertArgs {
     /// What space to set aside (raw)
     #[arg(long, value_enum, default_value_t = Preallocate::Off, value_name = "MODE")]
     pub(crate) preallocation: Preallocate,
-    /// Threads that work, at most 64; each takes a few MiB of memory [default:
-    /// by what the target is]
+    /// Threads that work, at most 64, and at most as many as have room in 96 MiB
+    /// of memory [default: by what the target is]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
     /// How to tell how far it has come
