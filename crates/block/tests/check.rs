@@ -9,7 +9,10 @@ mod support;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use disklet_block::device::{Extent, Extents, FileDevice, MemoryDevice, ReadAt, Shareable, Size};
+use disklet_block::error::Result;
 use disklet_block::qcow2::{Verdict, check, check_within};
 use support::models::{VARIANTS, make};
 use support::{QemuCheck, Random, Scratch, open, qemu_img, shown};
@@ -139,6 +142,93 @@ fn break_a_table(bytes: &mut [u8], random: &mut Random) -> String {
     };
     bytes[at..at + 8].copy_from_slice(&new.to_be_bytes());
     format!("{what} at {at}: {old:#x} to {new:#x}")
+}
+
+/// Half for tables, half for a third of the counts that the image needs.
+const LITTLE_MEMORY: usize = 290_000;
+
+/// Looked at in parts, an image has the same problems, each of them once.
+#[test]
+fn little_memory_finds_the_same() {
+    let scratch = Scratch::new("check-parts");
+    let path = scratch.file("x.qcow2");
+    let target = shown(&path);
+    for (number, options) in ["cluster_size=1k", "cluster_size=1k,refcount_bits=2"]
+        .into_iter()
+        .enumerate()
+    {
+        qemu_img(&["create", "-q", "-f", "qcow2", "-o", options, &target, "96M"]);
+        let write = |command: &str| {
+            support::run("qemu-io", &["-f", "qcow2", "-c", command, &target]);
+        };
+        write("write -P 5 0 70M");
+        qemu_img(&["snapshot", "-c", "before", &target]);
+        write("write -P 6 20M 40M");
+        let sound = fs::read(&path).unwrap();
+        assert!(sound.len() / 1024 * 3 > LITTLE_MEMORY);
+        let mut random = Random::new(70 + number as u64);
+        for round in 0..rounds(10) {
+            let mut bytes = sound.clone();
+            for _ in 0..round.min(3) {
+                break_a_table(&mut bytes, &mut random);
+            }
+            let file = MemoryDevice::new(bytes);
+            let in_parts = check_within(&file, "image", LITTLE_MEMORY).map_err(|e| e.kind());
+            let at_once = check(&file, "image").map_err(|e| e.kind());
+            assert_eq!(in_parts, at_once, "{options} {round}");
+        }
+    }
+}
+
+/// Counts how often it is asked for an extent.
+struct Asked(FileDevice, AtomicU64);
+
+impl Size for Asked {
+    fn size(&self) -> Result<u64> {
+        self.0.size()
+    }
+}
+
+impl ReadAt for Asked {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read_at(buffer, offset)
+    }
+}
+
+impl Extents for Asked {
+    fn extent_at(&self, offset: u64) -> Result<Extent> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.extent_at(offset)
+    }
+}
+
+impl Shareable for Asked {
+    fn shareable_file(&self) -> Option<&fs::File> {
+        None
+    }
+}
+
+/// On a tmpfs each question takes as long as the data that follows.
+#[test]
+fn holes_are_not_looked_for_again_and_again() {
+    let scratch = Scratch::new("check-holes");
+    let path = scratch.file("x.qcow2");
+    let target = shown(&path);
+    let options = "cluster_size=512";
+    qemu_img(&["create", "-q", "-f", "qcow2", "-o", options, &target, "32M"]);
+    let write = ["-f", "qcow2", "-c", "write -P 5 0 32M", &target];
+    support::run("qemu-io", &write);
+    let file = open(&path);
+    let (mut extents, mut at) = (0, 0);
+    while at < file.size().unwrap() {
+        at += file.extent_at(at).unwrap().length;
+        extents += 1;
+    }
+    let asked = Asked(file, AtomicU64::new(0));
+    assert_eq!(check(&asked, "image").unwrap().verdict(), Verdict::Clean);
+    // There are a thousand tables.
+    assert_eq!(asked.1.into_inner(), extents);
+    assert!(extents < 500, "{extents}");
 }
 
 #[test]

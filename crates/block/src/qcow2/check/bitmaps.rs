@@ -5,7 +5,6 @@ use super::super::extension::be64;
 use super::super::listing;
 use super::Checker;
 use super::census::Kind;
-use super::entries;
 use crate::error::Result;
 
 /// A cluster of ones need not be stored.
@@ -28,8 +27,8 @@ impl Checker<'_> {
             if !self.count(offset, length, Kind::Bitmaps)? {
                 continue;
             }
-            entries::for_each(self.file, offset, length, 8, |_, bytes| {
-                self.bitmap_entry(be64(bytes, 0))
+            self.for_each(offset, length, 8, |checker, _, bytes| {
+                checker.bitmap_entry(be64(bytes, 0))
             })?;
         }
         Ok(())

@@ -1,11 +1,8 @@
-//! How often, and as what, each cluster of the file is used.
+//! How often, and as what, each cluster of a part of the file is used.
 
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::Range;
 
-use super::super::cluster::ClusterSize;
-use super::super::header::Header;
-use super::super::refcount::Width;
 use crate::error::{Result, limit};
 
 /// What a cluster is used as.
@@ -60,6 +57,8 @@ impl Use {
     /// The disk itself uses it, not only a snapshot.
     pub(super) const ACTIVE: Self = Self(0x80);
 
+    pub(super) const NONE: Self = Self(0);
+
     pub(super) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0
     }
@@ -68,18 +67,22 @@ impl Use {
         self.0 & Self::KIND == kind as u8
     }
 
+    pub(super) fn set(&mut self, flag: Self) {
+        self.0 |= flag.0;
+    }
+
     fn is_free(self) -> bool {
         self.0 & Self::KIND == 0
     }
 }
 
-/// What became of an addition.
-pub(super) struct Added {
-    /// The cluster was in use as something else, or by something that does
-    /// not share.
-    pub(super) overlaps: bool,
-    /// How often the count could not be raised.
-    pub(super) overflows: u64,
+/// Adds references to what is known of a cluster. Says whether it was in use
+/// as something else, or by something that does not share.
+pub(super) fn join(count: &mut u16, uses: &mut Use, kind: Kind, times: u16) -> bool {
+    let overlaps = !(uses.is_free() || uses.is(kind) && kind.is_shared());
+    uses.0 |= if overlaps { Use::OVERLAP.0 } else { kind as u8 };
+    *count = count.saturating_add(times);
+    overlaps
 }
 
 pub(super) const PAGE: u64 = 8192;
@@ -90,72 +93,86 @@ struct Page {
     uses: [Use; PAGE_LEN],
 }
 
-/// The count of all clusters, kept where something is in use.
+/// The count of the clusters of a part of the file, kept where something is in
+/// use.
+///
+/// If that is more than memory has room for, nothing is counted, and only
+/// noted where in the file something is in use: then the file can be divided
+/// into parts that fit.
 pub(super) struct Census {
     pages: Vec<Option<Box<Page>>>,
-    cluster: ClusterSize,
-    file_size: u64,
-    /// Clusters looked at: those of the file, and perhaps one that begins
-    /// at its end.
-    clusters: u64,
-    /// The largest count that the image can have; counts above 65535 are
-    /// not told apart.
-    most: u16,
-    pages_left: usize,
+    /// The clusters that are counted.
+    part: Range<u64>,
+    /// Which pages have something in use, in this part.
+    touched: Vec<bool>,
+    most_pages: usize,
+    used_pages: usize,
 }
 
 impl Census {
-    pub(super) fn new(file_size: u64, header: &Header, memory: usize) -> Self {
-        Self {
-            pages: Vec::new(),
-            cluster: header.cluster,
-            file_size,
-            clusters: header.cluster.count_for(file_size),
-            most: u16::try_from(Width::of(header).max()).unwrap_or(u16::MAX),
-            pages_left: memory / size_of::<Page>(),
+    /// Of a part of the file.
+    pub(super) fn of(part: Range<u64>, memory: usize) -> Result<Self> {
+        let most_pages = memory / size_of::<Page>();
+        if most_pages == 0 {
+            return Err(limit("there is not enough memory to check an image"));
         }
-    }
-
-    /// The clusters that a range touches, if the file reaches that far. Its
-    /// last cluster may be cut short, but not missing.
-    pub(super) fn inside(&self, offset: u64, length: u64) -> Option<RangeInclusive<u64>> {
-        let end = offset.checked_add(length)?;
-        let beyond = end.saturating_sub(self.file_size);
-        let bits = self.cluster.bits();
-        (beyond < self.cluster.bytes()).then(|| offset >> bits..=(end - 1) >> bits)
-    }
-
-    /// How many clusters there are to be compared.
-    pub(super) fn clusters(&self) -> u64 {
-        self.clusters
-    }
-
-    /// Adds references to a cluster that is inside.
-    pub(super) fn add(&mut self, cluster: u64, kind: Kind, times: u16) -> Result<Added> {
-        self.clusters = self.clusters.max(cluster + 1);
-        let most = self.most;
-        let (count, uses) = self.slot(cluster)?;
-        let overlaps = !(uses.is_free() || uses.is(kind) && kind.is_shared());
-        uses.0 |= if overlaps { Use::OVERLAP.0 } else { kind as u8 };
-        let free = most - (*count).min(most);
-        *count += times.min(free);
-        // Beyond 16 bits the counts are only known to be large.
-        let overflows = if most == u16::MAX {
-            0
-        } else {
-            times - times.min(free)
-        };
-        Ok(Added {
-            overlaps,
-            overflows: overflows.into(),
+        Ok(Self {
+            pages: Vec::new(),
+            part,
+            touched: Vec::new(),
+            most_pages,
+            used_pages: 0,
         })
     }
 
-    /// Notes something about a cluster that is inside.
-    pub(super) fn note(&mut self, cluster: u64, flag: Use) -> Result<()> {
-        let (_, uses) = self.slot(cluster)?;
-        uses.0 |= flag.0;
-        Ok(())
+    /// Whether more is in use than memory has room for.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.used_pages > self.most_pages
+    }
+
+    /// Parts of so many clusters that have room each.
+    pub(super) fn parts(&self, clusters: u64) -> Vec<Range<u64>> {
+        let mut parts = Vec::new();
+        let (mut start, mut used) = (0, 0);
+        for number in 0..clusters.div_ceil(PAGE) {
+            let index = usize::try_from(number).unwrap_or(usize::MAX);
+            if !self.touched.get(index).copied().unwrap_or(false) {
+                continue;
+            }
+            if used == self.most_pages {
+                parts.push(start..number * PAGE);
+                (start, used) = (number * PAGE, 0);
+            }
+            used += 1;
+        }
+        parts.push(start..clusters);
+        parts
+    }
+
+    /// Adds references to a cluster.
+    pub(super) fn add(&mut self, cluster: u64, kind: Kind, times: u16) {
+        if let Some((count, uses)) = self.slot(cluster) {
+            join(count, uses, kind, times);
+        }
+    }
+
+    /// Adds what is known of a cluster from elsewhere.
+    pub(super) fn merge(&mut self, cluster: u64, more: u16, known: Use) {
+        if let Some((count, uses)) = self.slot(cluster) {
+            let overlaps = !uses.is_free();
+            *count = count.saturating_add(more);
+            uses.0 |= known.0;
+            if overlaps {
+                uses.0 |= Use::OVERLAP.0;
+            }
+        }
+    }
+
+    /// Notes something about a cluster.
+    pub(super) fn note(&mut self, cluster: u64, flag: Use) {
+        if let Some((_, uses)) = self.slot(cluster) {
+            uses.0 |= flag.0;
+        }
     }
 
     /// What is known of a cluster.
@@ -172,47 +189,38 @@ impl Census {
         self.page(number).is_some()
     }
 
-    /// The next cluster from `from` on that is used as `kind`.
-    pub(super) fn next_of(&self, kind: Kind, from: u64) -> Option<u64> {
-        let mut number = from / PAGE;
-        let mut index = within_page(from);
-        while number < self.pages.len() as u64 {
-            if let Some(page) = self.page(number) {
-                let found = page.uses[index..].iter().position(|uses| uses.is(kind));
-                if let Some(found) = found {
-                    return Some(number * PAGE + (index + found) as u64);
-                }
-            }
-            number += 1;
-            index = 0;
-        }
-        None
-    }
-
     fn page(&self, number: u64) -> Option<&Page> {
         let index = usize::try_from(number).ok()?;
         self.pages.get(index)?.as_deref()
     }
 
-    fn slot(&mut self, cluster: u64) -> Result<(&mut u16, &mut Use)> {
-        let number = usize::try_from(cluster / PAGE).unwrap_or(usize::MAX);
+    fn slot(&mut self, cluster: u64) -> Option<(&mut u16, &mut Use)> {
+        if !self.part.contains(&cluster) {
+            return None;
+        }
+        let number = usize::try_from(cluster / PAGE).ok()?;
+        if self.touched.len() <= number {
+            self.touched.resize(number + 1, false);
+        }
+        if !self.touched[number] {
+            self.touched[number] = true;
+            self.used_pages += 1;
+        }
+        if self.is_too_large() {
+            self.pages = Vec::new();
+            return None;
+        }
         if self.pages.len() <= number {
             self.pages.resize_with(number + 1, || None);
         }
-        let place = &mut self.pages[number];
-        if place.is_none() {
-            let left = self.pages_left.checked_sub(1);
-            self.pages_left =
-                left.ok_or_else(|| limit("the image has too many clusters to be checked"))?;
-        }
-        let page = place.get_or_insert_with(|| {
+        let page = self.pages[number].get_or_insert_with(|| {
             Box::new(Page {
                 counts: [0; PAGE_LEN],
                 uses: [Use(0); PAGE_LEN],
             })
         });
         let index = within_page(cluster);
-        Ok((&mut page.counts[index], &mut page.uses[index]))
+        Some((&mut page.counts[index], &mut page.uses[index]))
     }
 }
 

@@ -9,20 +9,25 @@ use crate::error::Result;
 use crate::zero::is_zero;
 
 impl Checker<'_> {
-    /// Counts the refcount blocks, then compares every count.
-    pub(super) fn compare(&mut self) -> Result<()> {
+    /// Counts the refcount blocks. Returns where those are that can be used.
+    pub(super) fn walk_refcount_table(&mut self) -> Result<Vec<u64>> {
         let mut table = read_table(self.file, self.header)?;
         for (index, entry) in table.iter_mut().enumerate() {
             if *entry != 0 && !self.count_block(index, *entry)? {
                 *entry = 0;
             }
         }
+        Ok(table)
+    }
+
+    /// Compares the counts of a part of the file.
+    pub(super) fn compare(&mut self, table: &[u64], part: Range<u64>) -> Result<()> {
         let width = Width::of(self.header);
         let per_block = width.per_block(self.header.cluster);
-        let all = self.census.clusters();
         let mut block = vec![0; self.header.cluster.buffer_len()];
-        for number in 0..all.div_ceil(per_block) {
-            let clusters = number * per_block..((number + 1) * per_block).min(all);
+        for number in part.start / per_block..part.end.div_ceil(per_block) {
+            let first = number * per_block;
+            let clusters = first.max(part.start)..(first + per_block).min(part.end);
             let entry = usize::try_from(number)
                 .ok()
                 .and_then(|number| table.get(number));
@@ -30,7 +35,7 @@ impl Checker<'_> {
                 0 => self.compare_with_nothing(&clusters),
                 offset => {
                     self.read_block(offset, &mut block)?;
-                    self.compare_with_block(&clusters, &block, width);
+                    self.compare_with_block(&clusters, first, &block, width);
                 }
             }
         }
@@ -50,7 +55,7 @@ impl Checker<'_> {
                 .corruption(|| format!("refcount block {index} is not at the start of a cluster"));
             return Ok(false);
         }
-        if entry >> cluster.bits() >= self.census.clusters() {
+        if entry >> cluster.bits() >= self.clusters {
             self.report
                 .corruption(|| format!("refcount block {index} is outside the file"));
             return Ok(false);
@@ -64,13 +69,9 @@ impl Checker<'_> {
     }
 
     fn read_block(&self, offset: u64, block: &mut [u8]) -> Result<()> {
-        let size = self.file.size()?;
-        if offset < size {
-            let extent = self.file.extent_at(offset)?;
-            if extent.zero && extent.length >= block.len() as u64 {
-                block.fill(0);
-                return Ok(());
-            }
+        if self.holes.cover(offset, block.len() as u64) {
+            block.fill(0);
+            return Ok(());
         }
         read_zero_filled(self.file, block, offset)
     }
@@ -84,8 +85,15 @@ impl Checker<'_> {
         }
     }
 
-    fn compare_with_block(&mut self, clusters: &Range<u64>, block: &[u8], width: Width) {
-        let index = |cluster: u64| usize::try_from(cluster - clusters.start).unwrap_or(0);
+    /// With a block whose first count is that of the cluster `first`.
+    fn compare_with_block(
+        &mut self,
+        clusters: &Range<u64>,
+        first: u64,
+        block: &[u8],
+        width: Width,
+    ) {
+        let index = |cluster: u64| usize::try_from(cluster - first).unwrap_or(0);
         for piece in pages_of(clusters) {
             let known = self.census.has_page(piece.start / PAGE);
             let bytes = width.spans(index(piece.start)..index(piece.end));
@@ -104,6 +112,7 @@ impl Checker<'_> {
         if stored == 0 && counted == 0 {
             return;
         }
+        let counted = self.countable(cluster, counted);
         let bits = self.header.cluster.bits();
         self.report.image_end_offset = self.report.image_end_offset.max((cluster + 1) << bits);
         // Larger counts are not told apart.
@@ -117,7 +126,8 @@ impl Checker<'_> {
             report.leak(|| {
                 format!("cluster {cluster} is used {counted} times and counted {stored} times")
             });
-        } else if uses.has(Use::OVERLAP) {
+        }
+        if known >= counted && uses.has(Use::OVERLAP) {
             report.corruption(|| format!("cluster {cluster} is used as two things"));
         }
         let contradiction = if stored == 1 {
@@ -132,6 +142,17 @@ impl Checker<'_> {
                 )
             });
         }
+    }
+
+    /// As much of a count as the image has room for; the rest is as many
+    /// errors. Counts above 65535 are not told apart.
+    fn countable(&mut self, cluster: u64, counted: u16) -> u16 {
+        let most = u16::try_from(Width::of(self.header).max()).unwrap_or(u16::MAX);
+        for _ in most..counted {
+            self.report
+                .corruption(|| format!("cluster {cluster} is used more often than can be counted"));
+        }
+        counted.min(most)
     }
 }
 

@@ -4,7 +4,6 @@ use super::super::entry::{COMPRESSED, COPIED, CompressedCluster, OFFSET_MASK, ZE
 use super::super::extension::be64;
 use super::Checker;
 use super::census::{Kind, Use};
-use super::entries;
 use crate::error::Result;
 
 const L1_RESERVED: u64 = !(OFFSET_MASK | COPIED);
@@ -18,8 +17,8 @@ impl Checker<'_> {
             // Reading a table again and again could take for ever.
             return Ok(());
         }
-        entries::for_each(self.file, offset, length, 8, |index, bytes| {
-            self.l1_entry(index, be64(bytes, 0), active)
+        self.for_each(offset, length, 8, |checker, index, bytes| {
+            checker.l1_entry(index, be64(bytes, 0), active)
         })
     }
 
@@ -41,76 +40,65 @@ impl Checker<'_> {
         } else {
             Kind::Data
         };
-        self.count(offset, cluster.bytes(), kind)?;
-        let number = offset >> cluster.bits();
-        if active && self.census.inside(offset, cluster.bytes()).is_some() {
-            if self.census.get(number).1.has(Use::ACTIVE) {
-                // The disk has no use for a table twice.
-                self.census.note(number, Use::OVERLAP)?;
-            }
-            self.census.note(number, Use::ACTIVE)?;
-            self.note_copied(number, entry)?;
+        if !active || !cluster.begins_at(offset) {
+            self.count(offset, cluster.bytes(), kind)?;
+        } else if self.inside(offset, cluster.bytes()).is_some() {
+            let number = offset >> cluster.bits();
+            self.tables.add_active(number, kind, copied(entry))?;
+        } else {
+            self.is_outside(offset, kind);
         }
         Ok(())
-    }
-
-    /// Remembers what the copied bit says, to be compared with the count.
-    fn note_copied(&mut self, cluster: u64, entry: u64) -> Result<()> {
-        let flag = if entry & COPIED != 0 {
-            Use::COPIED
-        } else {
-            Use::SHARED
-        };
-        self.census.note(cluster, flag)
     }
 
     /// Counts what the L2 tables name: each table is read once, and what it
-    /// names counts as often as the table does.
+    /// names counts as often as the table does. The tables are added.
     pub(super) fn walk_l2_tables(&mut self) -> Result<()> {
-        let header = self.header;
-        let mut next = self.census.next_of(Kind::L2, 0);
-        while let Some(table) = next {
-            let (times, uses) = self.census.get(table);
-            let active = uses.has(Use::ACTIVE);
-            let mut expected = None;
-            let offset = table << header.cluster.bits();
-            let (length, entry) = (header.cluster.bytes(), header.l2_entry_bytes());
-            next = self.census.next_of(Kind::L2, table + 1);
-            if self.is_hole(offset, length)? {
-                continue;
+        let groups = self.tables.groups();
+        for group in &groups {
+            let known = self.tables.of_group(*group);
+            let tables: Vec<_> = known.filter(|(_, _, uses)| uses.is(Kind::L2)).collect();
+            for (table, times, uses) in tables {
+                self.walk_l2(table, times, uses.has(Use::ACTIVE))?;
             }
-            entries::for_each(self.file, offset, length, entry, |_, bytes| {
-                let bitmap = if header.extended_l2 {
-                    be64(bytes, 8)
-                } else {
-                    0
-                };
-                let entry = L2 {
-                    word: be64(bytes, 0),
-                    bitmap,
-                    times,
-                    active,
-                };
-                self.l2_entry(&entry, &mut expected)
-            })?;
+        }
+        for group in groups {
+            for (cluster, count, uses) in self.tables.of_group(group) {
+                self.census.merge(cluster, count, uses);
+            }
         }
         Ok(())
     }
 
-    /// Whether a table lies in a hole of the file. The last hole is known:
-    /// millions of tables in one must not be asked for one by one.
-    fn is_hole(&mut self, offset: u64, length: u64) -> Result<bool> {
-        if !self.hole.contains(&offset) && offset < self.file.size()? {
-            let extent = self.file.extent_at(offset)?;
-            let length = if extent.zero { extent.length } else { 0 };
-            self.hole = offset..offset + length;
+    fn walk_l2(&mut self, table: u64, times: u16, active: bool) -> Result<()> {
+        let header = self.header;
+        let offset = table << header.cluster.bits();
+        let (length, entry) = (header.cluster.bytes(), header.l2_entry_bytes());
+        if self.holes.cover(offset, length) {
+            return Ok(());
         }
-        Ok(self.hole.contains(&offset) && offset + length <= self.hole.end)
+        let mut expected = None;
+        self.for_each(offset, length, entry, |checker, _, bytes| {
+            let bitmap = if header.extended_l2 {
+                be64(bytes, 8)
+            } else {
+                0
+            };
+            let entry = L2 {
+                word: be64(bytes, 0),
+                bitmap,
+                times,
+                active,
+            };
+            checker.l2_entry(&entry, &mut expected);
+            Ok(())
+        })
     }
 
-    fn l2_entry(&mut self, entry: &L2, expected: &mut Option<u64>) -> Result<()> {
+    fn l2_entry(&mut self, entry: &L2, expected: &mut Option<u64>) {
         if entry.word & COMPRESSED != 0 {
-            return self.compressed(entry);
+            self.compressed(entry);
+            return;
         }
         let L2 { word, bitmap, .. } = *entry;
         if word & L2_RESERVED != 0 {
@@ -126,7 +114,7 @@ impl Checker<'_> {
                 self.report
                     .corruption(|| "subclusters are allocated in no cluster".into());
             }
-            return Ok(());
+            return;
         }
         if bitmap >> 32 & bitmap & 0xffff_ffff != 0 {
             self.report
@@ -139,10 +127,10 @@ impl Checker<'_> {
             }
             *expected = Some(offset + self.header.cluster.bytes());
         }
-        self.plain(entry, offset, external)
+        self.plain(entry, offset, external);
     }
 
-    fn plain(&mut self, entry: &L2, offset: u64, external: bool) -> Result<()> {
+    fn plain(&mut self, entry: &L2, offset: u64, external: bool) {
         let cluster = self.header.cluster;
         if !cluster.begins_at(offset) {
             self.report
@@ -155,16 +143,16 @@ impl Checker<'_> {
                     format!("the cluster at {offset} of the data file is not ours alone")
                 });
             }
-            return Ok(());
+            return;
         }
-        self.count_times(offset, cluster.bytes(), Kind::Data, entry.times)?;
-        if entry.active && self.census.inside(offset, cluster.bytes()).is_some() {
-            self.note_copied(offset >> cluster.bits(), entry.word)?;
+        self.count_data(offset, cluster.bytes(), entry.times);
+        if entry.active && self.inside(offset, cluster.bytes()).is_some() {
+            self.census
+                .note(offset >> cluster.bits(), copied(entry.word));
         }
-        Ok(())
     }
 
-    fn compressed(&mut self, entry: &L2) -> Result<()> {
+    fn compressed(&mut self, entry: &L2) {
         if entry.word & COPIED != 0 {
             self.report
                 .corruption(|| "a compressed cluster has the copied bit set".into());
@@ -172,17 +160,25 @@ impl Checker<'_> {
         if self.header.has_data_file() || entry.bitmap != 0 {
             self.report
                 .corruption(|| "a cluster is compressed where none can be".into());
-            return Ok(());
+            return;
         }
         let packed = CompressedCluster::decode(entry.word, self.header.cluster);
-        self.count_times(packed.offset.0, packed.length, Kind::Data, entry.times)?;
+        self.count_data(packed.offset.0, packed.length, entry.times);
         if entry.active {
             // They share sectors, and are never read in one piece.
             self.report.allocated_clusters += 1;
             self.report.compressed_clusters += 1;
             self.report.fragmented_clusters += 1;
         }
-        Ok(())
+    }
+}
+
+/// What the copied bit says, to be compared with the count.
+fn copied(entry: u64) -> Use {
+    if entry & COPIED != 0 {
+        Use::COPIED
+    } else {
+        Use::SHARED
     }
 }
 
