@@ -134,7 +134,7 @@ impl Image {
             Self::Raw(raw) => {
                 let extent = raw.device.extent_at(offset)?;
                 let place = if extent.zero {
-                    Place::Zero
+                    Place::Zero { kept: Some(offset) }
                 } else {
                     Place::Plain {
                         device: &*raw.device,
@@ -155,7 +155,9 @@ impl Image {
 fn locate_qcow2(image: &Qcow2, offset: u64, most: u64, depth: usize) -> Result<Located<'_>> {
     let (mapping, length) = image.map(GuestOffset(offset), most)?;
     let place = match mapping {
-        Mapping::Zero { .. } => Place::Zero,
+        Mapping::Zero { kept } => Place::Zero {
+            kept: kept.map(|host| host.0),
+        },
         Mapping::Data(host) => Place::Plain {
             device: &**image.data_file(),
             offset: host.0,
@@ -196,7 +198,10 @@ pub enum Place<'i> {
     /// No image has them; they read as zeroes.
     Nowhere,
     /// An image says that they are zeroes.
-    Zero,
+    Zero {
+        /// Where on a device they have their place, if they have one.
+        kept: Option<u64>,
+    },
     /// On a device, as they are.
     Plain {
         /// The device.
@@ -219,7 +224,7 @@ impl std::fmt::Debug for Place<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Nowhere => f.write_str("Nowhere"),
-            Self::Zero => f.write_str("Zero"),
+            Self::Zero { .. } => f.write_str("Zero"),
             Self::Plain { offset, .. } => write!(f, "Plain({offset})"),
             Self::Packed { cluster, .. } => write!(f, "Packed({cluster:?})"),
         }

@@ -107,7 +107,7 @@ impl<'c> Planner<'c> {
             let at = state.next;
             let located = self.image.locate(at, self.size - at)?;
             let done = match located.place {
-                Place::Nowhere | Place::Zero => {
+                Place::Nowhere | Place::Zero { .. } => {
                     self.zero(at, located.length)?;
                     located.length
                 }

@@ -48,7 +48,7 @@ impl<'c> ChunkReader<'c> {
             let located = self.image.locate(at, chunk.end - at)?;
             let into = within(chunk, at, located.length);
             match located.place {
-                Place::Nowhere | Place::Zero => self.chunk[into].fill(0),
+                Place::Nowhere | Place::Zero { .. } => self.chunk[into].fill(0),
                 Place::Plain { device, offset } => {
                     read_to_end(device, &mut self.chunk[into], offset)?;
                 }

@@ -21,7 +21,8 @@ pub struct Extent {
     pub data: bool,
     /// Its bytes are packed.
     pub compressed: bool,
-    /// Where its bytes are in their file, if they are there as they are.
+    /// Where its bytes are in their file, or have their place, if they have one
+    /// as they are.
     pub offset: Option<u64>,
 }
 
@@ -69,7 +70,7 @@ impl Extents<'_> {
         let located = self.image.locate(self.at, self.size - self.at)?;
         let (present, zero, data, compressed, offset) = match located.place {
             Place::Nowhere => (false, true, false, false, None),
-            Place::Zero => (true, true, false, false, None),
+            Place::Zero { kept } => (true, true, false, false, kept),
             Place::Plain { offset, .. } => (true, false, true, false, Some(offset)),
             Place::Packed { .. } => (true, false, true, true, None),
         };

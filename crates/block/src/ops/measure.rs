@@ -13,6 +13,8 @@ pub struct Measure {
     pub required: u64,
     /// Once every byte has been written.
     pub fully_allocated: u64,
+    /// Besides, if bitmaps are copied; absent where there can be none.
+    pub bitmaps: Option<u64>,
 }
 
 /// Measures a copy of a disk in a format.
@@ -22,6 +24,7 @@ pub fn measure(image: &Image, format: Format, cluster: ClusterSize) -> Result<Me
         Format::Raw => Ok(Measure {
             required: size,
             fully_allocated: size,
+            bitmaps: None,
         }),
         Format::Qcow2 => {
             let mut used = 0;
@@ -40,9 +43,30 @@ pub fn measure(image: &Image, format: Format, cluster: ClusterSize) -> Result<Me
             Ok(Measure {
                 required: file_size(size, used, cluster),
                 fully_allocated: file_size(size, cluster.count_for(size), cluster),
+                bitmaps: bitmap_size(image, cluster)?,
             })
         }
     }
+}
+
+/// What the bitmaps of an image take in a copy, as QEMU counts: each with its
+/// table, and their directory.
+fn bitmap_size(image: &Image, cluster: ClusterSize) -> Result<Option<u64>> {
+    let Image::Qcow2(image) = image else {
+        return Ok(None);
+    };
+    if image.header().version < 3 {
+        return Ok(None);
+    }
+    let (mut clusters, mut directory) = (0, 0);
+    for bitmap in image.bitmaps()?.iter().filter(|bitmap| !bitmap.in_use) {
+        let bits = image.header().size.div_ceil(bitmap.granularity);
+        let data = cluster.count_for(bits.div_ceil(8));
+        clusters += data + cluster.count_for(data * 8);
+        directory += (24 + bitmap.name.len() as u64).next_multiple_of(8);
+    }
+    clusters += cluster.count_for(directory);
+    Ok(Some(clusters * cluster.bytes()))
 }
 
 /// The size of an image with so many data clusters. Its tables are counted for

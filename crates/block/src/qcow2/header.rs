@@ -37,6 +37,8 @@ pub struct Header {
     pub compression: Compression,
     /// L2 entries have bitmaps of 32 subclusters.
     pub extended_l2: bool,
+    /// Reference counts may be written late; the image is dirty meanwhile.
+    pub lazy_refcounts: bool,
     /// Reference counts may be wrong: the image was not closed.
     pub dirty: bool,
     /// Somebody has found it corrupt; it may only be read.
@@ -80,6 +82,8 @@ const EXTERNAL_DATA: u64 = 1 << 2;
 const COMPRESSION_TYPE: u64 = 1 << 3;
 const EXTENDED_L2: u64 = 1 << 4;
 const KNOWN_INCOMPATIBLE: u64 = DIRTY | CORRUPT | EXTERNAL_DATA | COMPRESSION_TYPE | EXTENDED_L2;
+/// Of the features that need not be known.
+const LAZY_REFCOUNTS: u64 = 1 << 0;
 /// Of the features that a writer clears if it does not know them.
 const AUTOCLEAR_BITMAPS: u64 = 1 << 0;
 const AUTOCLEAR_RAW_DATA: u64 = 1 << 1;
@@ -123,6 +127,7 @@ impl Header {
             other => return Err(unsupported(format!("version {other} of the qcow2 format"))),
         };
         let incompatible = v3.map_or(0, |v3| be64(v3, 0));
+        let compatible = v3.map_or(0, |v3| be64(v3, 8));
         let autoclear = v3.map_or(0, |v3| be64(v3, 16));
         let refcount_order = v3.map_or(4, |v3| be32(v3, 24));
         let header_length = v3.map_or(72, |v3| be32(v3, 28));
@@ -160,6 +165,7 @@ impl Header {
             },
             compression: compression(bytes, length, incompatible)?,
             extended_l2: incompatible & EXTENDED_L2 != 0,
+            lazy_refcounts: compatible & LAZY_REFCOUNTS != 0,
             dirty: incompatible & DIRTY != 0,
             marked_corrupt: incompatible & CORRUPT != 0,
             l1_entries: be32(bytes, 36),

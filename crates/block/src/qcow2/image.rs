@@ -299,7 +299,10 @@ impl Qcow2 {
 fn follows(start: &Mapping, distance: u64, next: &Mapping) -> bool {
     match (start, next) {
         (Mapping::Unallocated, Mapping::Unallocated) => true,
-        (Mapping::Zero { .. }, Mapping::Zero { .. }) => true,
+        (Mapping::Zero { kept: None }, Mapping::Zero { kept: None }) => true,
+        (Mapping::Zero { kept: Some(start) }, Mapping::Zero { kept: Some(next) }) => {
+            start.0 + distance == next.0
+        }
         (Mapping::Data(start), Mapping::Data(next)) => start.0 + distance == next.0,
         _ => false,
     }

@@ -3,9 +3,10 @@
 use super::HostOffset;
 use super::extension::{BitmapDirectory, be16, be32, be64};
 use super::header::Header;
+use super::image::Qcow2;
 use super::tables::read_table;
 use crate::device::{ReadAt, Size};
-use crate::error::{Result, corrupt, limit};
+use crate::error::{Error, Result, corrupt, limit};
 
 /// An internal snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct SnapshotInfo {
     pub state_size: u64,
     /// How long the guest had run, in nanoseconds.
     pub guest_clock: u64,
+    /// How many instructions it had run, if they were counted.
+    pub instructions: Option<u64>,
     /// The size of the disk then.
     pub disk_size: u64,
     /// Where its L1 table is.
@@ -58,6 +61,38 @@ const MAX_SNAPSHOT_TABLE: u64 = 8 << 20;
 const MAX_EXTRA: u64 = 1024;
 const MAX_BITMAPS: u32 = 65535;
 const MAX_BITMAP_DIRECTORY: u64 = 8 << 20;
+
+/// What an image says of itself, without what it names.
+#[derive(Debug)]
+pub struct Overview {
+    /// The header.
+    pub header: Header,
+    /// The internal snapshots.
+    pub snapshots: Vec<SnapshotInfo>,
+    /// The dirty bitmaps.
+    pub bitmaps: Vec<BitmapInfo>,
+}
+
+impl Overview {
+    /// Reads what a file says; files that it names are not looked at.
+    pub fn of(file: &(impl ReadAt + Size + ?Sized), name: &str) -> Result<Self> {
+        let header = Qcow2::read_header(file, name)?;
+        let read = |header: &Header| {
+            header.check_places(file.size()?)?;
+            let bitmaps = match header.bitmaps {
+                Some(directory) => bitmaps(file, directory)?,
+                None => Vec::new(),
+            };
+            Ok((snapshots(file, header)?, bitmaps))
+        };
+        let (snapshots, bitmaps) = read(&header).map_err(|error: Error| error.of(name))?;
+        Ok(Self {
+            header,
+            snapshots,
+            bitmaps,
+        })
+    }
+}
 
 /// Reads the snapshot table.
 pub(super) fn snapshots(
@@ -129,6 +164,10 @@ fn snapshot(bytes: &[u8], extra: u64, id: u64) -> Result<SnapshotInfo> {
         } else {
             be32(bytes, 32).into()
         },
+        // As QEMU does: all ones are none.
+        instructions: (extra >= 24)
+            .then(|| be64(bytes, 56))
+            .filter(|count| *count != u64::MAX),
         disk_size: if extra >= 16 { be64(bytes, 48) } else { 0 },
         l1_offset: HostOffset(be64(bytes, 0)),
         l1_entries: be32(bytes, 8),

@@ -33,7 +33,7 @@ pub use entry::{CompressedCluster, Mapping};
 pub(crate) use entry::{L2Entry, SubclusterState, l2_table};
 pub use header::{Compression, DataFile, Header, MAGIC};
 pub use image::Qcow2;
-pub use listing::{BitmapInfo, SnapshotInfo};
+pub use listing::{BitmapInfo, Overview, SnapshotInfo};
 pub use prealloc::{Preallocation, create};
 pub(crate) use prealloc::{set_aside, write_zeroes};
 pub use resize::{Beyond, ImageFile, ResizeOptions, resize};

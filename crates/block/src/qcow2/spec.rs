@@ -79,6 +79,7 @@ impl NewImage {
             data_file: DataFile::Own,
             compression: self.compression,
             extended_l2: false,
+            lazy_refcounts: false,
             dirty: false,
             marked_corrupt: false,
             l1_entries: u32::try_from(entries).unwrap_or(u32::MAX),

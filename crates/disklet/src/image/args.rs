@@ -38,10 +38,14 @@ pub(crate) enum ImageCommand {
 }
 
 /// Show what an image is
+///
+/// Files that it names are told, and not opened.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
-    pub(crate) source: SourceArgs,
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// The image
@@ -184,8 +188,7 @@ pub(crate) struct MapArgs {
 
 /// Say whether two disks have the same bytes
 ///
-/// Exit code 0: the same; 1: they differ; 2: wrong usage; 3: it cannot be
-/// said.
+/// Exit code 0: the same; 1: they differ; 2: it cannot be said, or wrong usage.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     #[command(flatten)]

@@ -1,77 +1,94 @@
-//! `disklet image info`.
+//! `disklet image info`, with the field names of qemu-img.
 
-use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use disklet_block::device::Size;
-use disklet_block::image::Image;
-use disklet_block::qcow2::{Compression, Qcow2};
-use disklet_core::units::ByteSize;
+use disklet_block::device::{FileDevice, Size};
+use disklet_block::image::Format;
+use disklet_block::qcow2::{BitmapInfo, Compression, DataFile, Header, Overview, SnapshotInfo};
 use serde_json::{Map, Value, json};
 
 use super::args::InfoArgs;
-use super::open::open;
+use super::open::{format_of, open_file};
 use super::options::Output;
+use super::people;
 use super::{Answer, Failure};
 
 pub(super) fn info(args: &InfoArgs) -> Result<Answer, Failure> {
-    let image = open(&args.source, &args.file)?;
-    let facts = facts(&image, &args.file)?;
+    let file = open_file(&args.file, args.share.access())?;
+    let format = format_of(&args.format, &file)?;
+    let facts = facts(&file, format, &args.file)?;
     Ok(Answer::yes(match args.output.output {
         Output::Json => format!("{:#}\n", Value::Object(facts)),
-        Output::Human => for_people(&facts),
+        Output::Human => people::shown(&facts),
     }))
 }
 
-/// With the field names of qemu-img.
-fn facts(image: &Image, path: &Path) -> Result<Map<String, Value>, Failure> {
-    let on_disk = path.metadata().map_or(0, |meta| meta.blocks() * 512);
+fn facts(file: &FileDevice, format: Format, path: &Path) -> Result<Map<String, Value>, Failure> {
     let mut facts = Map::new();
-    facts.insert("filename".to_owned(), json!(path.to_string_lossy()));
-    facts.insert("virtual-size".to_owned(), json!(image.size()?));
-    facts.insert("actual-size".to_owned(), json!(on_disk));
-    match image {
-        Image::Raw(_) => {
-            facts.insert("format".to_owned(), json!("raw"));
+    let mut tell = |key: &str, value: Value| facts.insert(key.to_owned(), value);
+    let on_disk = path.metadata().map_or(0, |meta| meta.blocks() * 512);
+    tell("filename", json!(path.to_string_lossy()));
+    tell("format", json!(format.name()));
+    tell("actual-size", json!(on_disk));
+    tell("children", json!([child(file, path, on_disk)?]));
+    match format {
+        Format::Raw => {
+            tell("virtual-size", json!(file.size()?));
+            tell("dirty-flag", json!(false));
         }
-        Image::Qcow2(image) => qcow2_facts(image, &mut facts)?,
+        Format::Qcow2 => facts.append(&mut qcow2_facts(file, path)?),
     }
     Ok(facts)
 }
 
-fn qcow2_facts(image: &Qcow2, facts: &mut Map<String, Value>) -> Result<(), Failure> {
-    let header = image.header();
-    facts.insert("format".to_owned(), json!("qcow2"));
-    facts.insert("cluster-size".to_owned(), json!(header.cluster.bytes()));
-    facts.insert("dirty-flag".to_owned(), json!(header.dirty));
-    if let Some(file) = &header.backing_file {
-        facts.insert("backing-filename".to_owned(), json!(file));
+/// The file itself, as qemu-img shows it.
+fn child(file: &FileDevice, path: &Path, on_disk: u64) -> Result<Value, Failure> {
+    let kind = if file.is_block() {
+        "host_device"
+    } else {
+        "file"
+    };
+    let mut info = json!({
+        "children": [],
+        "filename": path.to_string_lossy(),
+        "format": kind,
+        // In sectors, as qemu-img has it.
+        "virtual-size": file.size()?.next_multiple_of(512),
+        "actual-size": on_disk,
+        "dirty-flag": false,
+    });
+    if !file.is_block() {
+        info["format-specific"] = json!({"type": "file", "data": {}});
+    }
+    Ok(json!({"name": "file", "info": info}))
+}
+
+fn qcow2_facts(file: &FileDevice, path: &Path) -> Result<Map<String, Value>, Failure> {
+    let image = Overview::of(file, file.name())?;
+    let header = &image.header;
+    let mut facts = Map::new();
+    let mut tell = |key: &str, value: Value| facts.insert(key.to_owned(), value);
+    tell("virtual-size", json!(header.size));
+    tell("cluster-size", json!(header.cluster.bytes()));
+    tell("dirty-flag", json!(header.dirty));
+    if let Some(name) = &header.backing_file {
+        tell("backing-filename", json!(name));
+        tell("full-backing-filename", json!(seen_from(path, name)));
     }
     if let Some(format) = &header.backing_format {
-        facts.insert("backing-filename-format".to_owned(), json!(format));
+        tell("backing-filename-format", json!(format));
     }
-    let snapshots: Vec<_> = image
-        .snapshots()?
-        .iter()
-        .map(|snapshot| {
-            json!({
-                "id": snapshot.id,
-                "name": snapshot.name,
-                "date-sec": snapshot.seconds,
-                "date-nsec": snapshot.nanoseconds,
-                "vm-state-size": snapshot.state_size,
-            })
-        })
-        .collect();
-    if !snapshots.is_empty() {
-        facts.insert("snapshots".to_owned(), json!(snapshots));
+    if !image.snapshots.is_empty() {
+        let snapshots: Vec<_> = image.snapshots.iter().map(snapshot_facts).collect();
+        tell("snapshots", json!(snapshots));
     }
-    let bitmaps: Vec<_> = image
-        .bitmaps()?
-        .iter()
-        .map(|bitmap| json!({"name": bitmap.name, "granularity": bitmap.granularity}))
-        .collect();
+    let data = specific_facts(header, &image.bitmaps);
+    tell("format-specific", json!({"type": "qcow2", "data": data}));
+    Ok(facts)
+}
+
+fn specific_facts(header: &Header, bitmaps: &[BitmapInfo]) -> Value {
     let mut data = json!({
         "compat": if header.version == 2 { "0.10" } else { "1.1" },
         "compression-type": match header.compression {
@@ -79,31 +96,77 @@ fn qcow2_facts(image: &Qcow2, facts: &mut Map<String, Value>) -> Result<(), Fail
             Compression::Zstd => "zstd",
         },
         "refcount-bits": header.refcount_bits,
-        "corrupt": header.marked_corrupt,
-        "extended-l2": header.extended_l2,
     });
+    if header.version > 2 {
+        data["lazy-refcounts"] = json!(header.lazy_refcounts);
+        data["corrupt"] = json!(header.marked_corrupt);
+        data["extended-l2"] = json!(header.extended_l2);
+    }
+    if let DataFile::External { name, raw } = &header.data_file {
+        if let Some(name) = name {
+            data["data-file"] = json!(name);
+        }
+        data["data-file-raw"] = json!(raw);
+    }
     if !bitmaps.is_empty() {
+        let bitmaps: Vec<_> = bitmaps.iter().map(bitmap_facts).collect();
         data["bitmaps"] = json!(bitmaps);
     }
-    facts.insert(
-        "format-specific".to_owned(),
-        json!({"type": "qcow2", "data": data}),
-    );
-    Ok(())
+    data
 }
 
-fn for_people(facts: &Map<String, Value>) -> String {
-    let mut out = String::new();
-    for (key, value) in facts {
-        let shown = match (key.as_str(), value) {
-            ("virtual-size" | "actual-size" | "cluster-size", value) => {
-                ByteSize::from_bytes(value.as_u64().unwrap_or(0)).to_string()
-            }
-            // Names come out of the image; they are shown, not obeyed.
-            (_, Value::String(text)) => text.escape_debug().to_string(),
-            (_, value) => value.to_string(),
-        };
-        let _ = writeln!(out, "{}: {shown}", key.replace('-', " "));
+fn bitmap_facts(bitmap: &BitmapInfo) -> Value {
+    let flags = [("in-use", bitmap.in_use), ("auto", bitmap.auto)];
+    let flags = flags.iter().filter(|(_, set)| *set).map(|(name, _)| *name);
+    json!({
+        "name": bitmap.name,
+        "granularity": bitmap.granularity,
+        "flags": flags.collect::<Vec<_>>(),
+    })
+}
+
+fn snapshot_facts(snapshot: &SnapshotInfo) -> Value {
+    const SECOND: u64 = 1_000_000_000;
+    let mut facts = json!({
+        "id": snapshot.id,
+        "name": snapshot.name,
+        "date-sec": snapshot.seconds,
+        "date-nsec": snapshot.nanoseconds,
+        "vm-clock-sec": snapshot.guest_clock / SECOND,
+        "vm-clock-nsec": snapshot.guest_clock % SECOND,
+        "vm-state-size": snapshot.state_size,
+    });
+    if let Some(count) = snapshot.instructions {
+        facts["icount"] = json!(count);
     }
-    out
+    facts
+}
+
+/// A name that stands in an image is seen from the image's directory, unless
+/// it says where it is itself. Nothing is opened.
+fn seen_from(image: &Path, name: &str) -> String {
+    let before_slash = name.split('/').next().unwrap_or_default();
+    let directory = image
+        .parent()
+        .filter(|directory| *directory != Path::new(""));
+    match directory {
+        Some(directory) if !before_slash.contains(':') => {
+            directory.join(name).to_string_lossy().into_owned()
+        }
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_seen_from_the_image() {
+        let seen = |image, name| seen_from(Path::new(image), name);
+        assert_eq!(seen("top", "base"), "base");
+        assert_eq!(seen("a/b/top", "base"), "a/b/base");
+        assert_eq!(seen("a/top", "/base"), "/base");
+        assert_eq!(seen("a/top", "nbd:host:1/x"), "nbd:host:1/x");
+    }
 }

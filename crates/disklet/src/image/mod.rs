@@ -6,8 +6,10 @@ mod convert;
 mod copied;
 mod create;
 mod info;
+mod map;
 mod open;
 mod options;
+mod people;
 mod replaced;
 mod reports;
 mod resize;
@@ -96,7 +98,7 @@ pub(crate) fn run(args: &ImageArgs) -> ExitCode {
         ImageCommand::Convert(args) => convert::convert(args),
         ImageCommand::Resize(args) => resize::resize(args),
         ImageCommand::Check(args) => check::check(args),
-        ImageCommand::Map(args) => reports::map(args),
+        ImageCommand::Map(args) => map::map(args),
         ImageCommand::Compare(args) => reports::compare(args),
         ImageCommand::Measure(args) => reports::measure(args),
     })
