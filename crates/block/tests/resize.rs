@@ -8,8 +8,10 @@
 mod support;
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use disklet_block::device::MemoryDevice;
+use disklet_block::device::{MemoryDevice, Request};
 use disklet_block::error::ErrorKind;
 use disklet_block::qcow2::{Beyond, ResizeOptions, Verdict, resize};
 use support::models::{VARIANTS, plain_image, raw_by_qemu};
@@ -82,6 +84,52 @@ fn a_file_becomes_smaller_with_its_disk() {
     resize(&open_writable(&path), "image", 1 << 30, &KEEP).unwrap();
     resize(&open_writable(&path), "image", 2 << 20, &KEEP).unwrap();
     assert_eq!(QemuCheck::of(&path).verdict, Verdict::Clean);
+}
+
+/// Clusters that lie side by side are given back together.
+#[test]
+fn a_large_shrink_takes_few_discards() {
+    let scratch = Scratch::new("resize-discards");
+    let path = scratch.file("x.qcow2");
+    let target = shown(&path);
+    let create = ["create", "-q", "-f", "qcow2", "-o", "cluster_size=4k"];
+    qemu_img(&[&create[..], &[&target, "64M"]].concat());
+    let write = ["-f", "qcow2", "-c", "write -P 5 0 64M", &target];
+    support::run("qemu-io", &write);
+    let device = MemoryDevice::new(fs::read(&path).unwrap());
+    let discards = Arc::new(AtomicU64::new(0));
+    let seen = discards.clone();
+    device.set_rule(move |_, request| {
+        if matches!(request, Request::Discard(..)) {
+            seen.fetch_add(1, Ordering::Relaxed);
+        }
+        None
+    });
+    resize(&device, "image", 1 << 20, &LOSE).unwrap();
+    // Of 16 thousand clusters.
+    let discards = discards.load(Ordering::Relaxed);
+    assert!((1..200).contains(&discards), "{discards}");
+    fs::write(&path, device.contents()).unwrap();
+    assert_eq!(QemuCheck::of(&path).verdict, Verdict::Clean);
+}
+
+#[test]
+fn what_cannot_be_resized_is_told_with_the_remedy() {
+    let scratch = Scratch::new("resize-refused");
+    let path = scratch.file("x.qcow2");
+    let (target, data) = (shown(&path), shown(&scratch.file("data")));
+    let refused = |what: &str, remedy: &str| {
+        let error = resize(&open_writable(&path), "image", 2 << 20, &KEEP).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let told = error.to_string();
+        assert!(told.contains(what) && told.contains(remedy), "{told}");
+    };
+    qemu_img(&["create", "-q", "-f", "qcow2", &target, "1M"]);
+    qemu_img(&["bitmap", "--add", &target, "changes"]);
+    refused("bitmaps", "qemu-img bitmap --remove");
+    let option = format!("data_file={data}");
+    qemu_img(&["create", "-q", "-f", "qcow2", "-o", &option, &target, "1M"]);
+    refused("data in another file", "qemu-img resize");
 }
 
 #[test]

@@ -31,6 +31,8 @@ mod grow;
 mod last;
 mod trim;
 
+use std::ops::Range;
+
 use super::check::{Verdict, check_within};
 use super::cluster::HostOffset;
 use super::extension::be64;
@@ -108,13 +110,13 @@ fn refuse(header: &Header, size: u64) -> Result<()> {
         ));
     }
     let reason = if header.has_data_file() {
-        "an image with a data file cannot be resized here"
+        "an image that keeps its data in another file cannot be resized here, only by qemu-img resize"
     } else if header.bitmaps.is_some() {
-        "an image with bitmaps cannot be resized here"
+        "an image with bitmaps cannot be resized here: they would not fit the disk any more; remove them with qemu-img bitmap --remove, or resize it with qemu-img"
     } else if header.snapshots > 0 && header.version < 3 {
-        "an image of version 2 with snapshots cannot be resized"
+        "an image of version 2 with snapshots cannot be resized: delete them with qemu-img snapshot -d, or make it version 3 with qemu-img amend -o compat=1.1"
     } else if header.snapshots > 0 && size < header.size {
-        "an image with snapshots cannot be made smaller"
+        "an image with snapshots cannot be made smaller: delete them with qemu-img snapshot -d"
     } else {
         return Ok(());
     };
@@ -176,6 +178,8 @@ struct Resizer<'f> {
     /// As it is in the file.
     header: Header,
     counts: Counts<'f>,
+    /// Clusters beside each other that nothing uses any more.
+    free: Range<u64>,
 }
 
 impl<'f> Resizer<'f> {
@@ -184,6 +188,7 @@ impl<'f> Resizer<'f> {
             file,
             counts: Counts::load(file, &header)?,
             header,
+            free: 0..0,
         })
     }
 

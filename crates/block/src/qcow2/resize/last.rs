@@ -175,6 +175,7 @@ impl Resizer<'_> {
         if !keeps_table {
             self.release(last.table, cluster.bytes())?;
         }
+        self.discard()?;
         self.counts.write_back()?;
         self.file.flush()
     }

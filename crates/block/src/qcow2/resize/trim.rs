@@ -105,6 +105,7 @@ impl Resizer<'_> {
             self.release_entries(&table)?;
             self.release(offset, self.header.cluster.bytes())?;
         }
+        self.discard()?;
         self.counts.write_back()?;
         self.file.flush()?;
         self.cut_file()
@@ -142,13 +143,35 @@ impl Resizer<'_> {
 
     pub(super) fn release(&mut self, offset: u64, length: u64) -> Result<()> {
         let bits = self.header.cluster.bits();
-        let size = self.file.size()?;
         for cluster in offset >> bits..=(offset + length - 1) >> bits {
-            let start = cluster << bits;
-            if self.counts.release(cluster)? && start < size {
-                let length = self.header.cluster.bytes().min(size - start);
-                self.file.discard(start, length)?;
+            if self.counts.release(cluster)? {
+                self.discard_later(cluster)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Free clusters are often neighbours, and given back together.
+    fn discard_later(&mut self, cluster: u64) -> Result<()> {
+        if cluster == self.free.end {
+            self.free.end += 1;
+        } else if cluster + 1 == self.free.start {
+            self.free.start = cluster;
+        } else {
+            self.discard()?;
+            self.free = cluster..cluster + 1;
+        }
+        Ok(())
+    }
+
+    /// Gives back what is free.
+    pub(super) fn discard(&mut self) -> Result<()> {
+        let bits = self.header.cluster.bits();
+        let start = self.free.start << bits;
+        let end = (self.free.end << bits).min(self.file.size()?);
+        self.free = 0..0;
+        if start < end {
+            self.file.discard(start, end - start)?;
         }
         Ok(())
     }
