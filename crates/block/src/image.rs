@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::device::{Extent, Extents, FileDevice, ReadAt, Shareable, Size, Source};
 use crate::error::{Result, limit, unsupported};
 use crate::gate::{Gate, Role};
+pub use crate::magic::MAGIC_REACH;
 use crate::qcow2::{ClusterSize, CompressedCluster, DataFile, GuestOffset, Mapping, Qcow2};
 
 /// The format of an image.

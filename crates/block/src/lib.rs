@@ -10,6 +10,7 @@ pub mod error;
 pub mod gate;
 pub mod image;
 pub mod iso9660;
+mod magic;
 pub mod new_file;
 pub mod ops;
 pub mod qcow2;

@@ -132,7 +132,7 @@ pub fn scratch_file(directory: &Path) -> io::Result<File> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
         // Where files cannot be without a name, it is taken away at once.
         Err(_) => {
-            let path = directory.join(format!(".disklet-{}.scratch", std::process::id()));
+            let path = directory.join(format!(".disklet-{}.scratch", unlikely_number()));
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true).mode(0o600);
             let file = options.open(&path)?;
@@ -163,12 +163,51 @@ pub fn directory_of(target: &Path) -> io::Result<&Path> {
 fn interim_name(target: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
-    name.push(format!(".{}.partial", std::process::id()));
+    name.push(format!(".{}.partial", unlikely_number()));
     target.with_file_name(name)
+}
+
+/// Nobody else's, whichever processes or machines write to the same directory:
+/// ids of processes begin anew in every container.
+fn unlikely_number() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+}
+
+/// How much may be kept in a scratch file: most of what is free now, so that
+/// others who use the filesystem keep some.
+#[must_use]
+pub fn scratch_room(scratch: &File) -> u64 {
+    rustix::fs::fstatvfs(scratch).map_or(0, |stat| {
+        stat.f_bavail.saturating_mul(stat.f_frsize) / 10 * 9
+    })
 }
 
 /// A link to what a path of /proc leads to, rather than to that path itself.
 fn link_following(from: &str, to: &Path) -> io::Result<()> {
     use rustix::fs::{AtFlags, CWD, linkat};
     Ok(linkat(CWD, from, CWD, to, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interim_names_differ_within_a_process() {
+        let names = [(); 2].map(|()| interim_name(Path::new("d/disk.raw")));
+        assert_ne!(names[0], names[1]);
+        for name in names {
+            let name = name.to_str().unwrap().to_owned();
+            assert!(name.starts_with("d/.disk.raw.") && name.ends_with(".partial"));
+        }
+    }
+
+    #[test]
+    fn a_scratch_file_has_a_limit() {
+        let file = scratch_file(&std::env::temp_dir()).unwrap();
+        let free = rustix::fs::fstatvfs(&file).unwrap();
+        let room = scratch_room(&file);
+        assert!(room > 0 && room < free.f_blocks * free.f_frsize);
+    }
 }

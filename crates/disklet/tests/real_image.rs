@@ -66,7 +66,8 @@ fn devices_that_are_too_small_or_in_use_are_left_alone() {
     let before = device.bytes(4 << 20);
     let line = format!("convert -f raw -O raw disk.raw {}", device.0);
     let told = scratch.fails(1, &line);
-    assert!(told.contains("smaller than the disk"), "{told}");
+    let wanted = format!("{}: the device has 4194304 bytes, fewer", device.0);
+    assert!(told.contains(&wanted), "{told}");
     let user = scratch.in_use("raw", &device.0);
     scratch.disk("small.raw", 1);
     for source in ["small.raw", "-"] {
@@ -83,4 +84,26 @@ fn devices_that_are_too_small_or_in_use_are_left_alone() {
         device.0
     );
     scratch.fails(2, &line);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_mounted_device_is_not_overwritten() {
+    let scratch = Scratch::new("device-mounted");
+    scratch.disk("disk.raw", 3);
+    let device = Loop::new(&scratch);
+    scratch.tool("mkfs.ext4", &format!("-q {}", device.0));
+    fs::create_dir(scratch.path("mounted")).unwrap();
+    scratch.tool("mount", &format!("{} mounted", device.0));
+    let lines = ["disk.raw", "-"].map(|source| {
+        let line = format!("convert -f raw -O raw {source} {}", device.0);
+        (scratch.piped("disk.raw", &line), line)
+    });
+    scratch.tool("umount", "mounted");
+    for (output, line) in lines {
+        let told = refused(1, &line, &output);
+        assert!(told.contains("the device is in use: mounted"), "{told}");
+        assert!(told.contains("unmount it"), "{told}");
+    }
+    scratch.tool("fsck.ext4", &format!("-fn {}", device.0));
 }

@@ -13,7 +13,7 @@ use super::{
     Allocation, Discard, Extent, Extents, Flush, ReadAt, Resize, Shareable, Size, WriteAt,
     WriteZeroes,
 };
-use crate::error::{Error, Result, invalid};
+use crate::error::{Error, ErrorKind, Result, invalid};
 use crate::sys::{self, DIRECT_ALIGNMENT};
 
 /// Whether the page cache takes part.
@@ -46,6 +46,24 @@ impl FileDevice {
     /// Opens for reading and writing.
     pub fn open_writable(path: &Path, caching: Caching) -> Result<Self> {
         Self::open_with(path, OpenOptions::new().read(true).write(true), caching)
+    }
+
+    /// Opens a block device for reading and writing that nothing else uses: no
+    /// filesystem is mounted from it, and neither RAID nor LVM has it.
+    pub fn open_exclusive(path: &Path, caching: Caching) -> Result<Self> {
+        // Without O_CREAT it means this, and only for block devices.
+        let flags = i32::try_from((OFlags::NONBLOCK | OFlags::EXCL).bits()).unwrap_or(0);
+        let name = path.display().to_string();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags);
+        let file = options.open(path).map_err(|error| {
+            if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
+                let message = "the device is in use: mounted, or part of something else";
+                return Error::new(ErrorKind::Busy, message).of(&name);
+            }
+            Error::io("cannot be opened", error).of(&name)
+        })?;
+        Ok(Self::new(file, name, caching)?.opened_at(path))
     }
 
     fn open_with(path: &Path, options: &mut OpenOptions, caching: Caching) -> Result<Self> {

@@ -39,7 +39,6 @@ use crate::convert::{Before, Watch};
 use crate::device::{ReadAt, Resize, Size, Target, WriteAt};
 use crate::error::{Error, ErrorKind, Result, invalid, limit};
 use crate::image::Format;
-use crate::qcow2::MAGIC;
 
 use carrier::Carrier;
 use inflow::Inflow;
@@ -87,11 +86,10 @@ pub enum Contents {
 }
 
 impl Contents {
-    fn format(self, start: &[u8]) -> Format {
+    fn format(self, start: &[u8]) -> Result<Format> {
         match self {
-            Self::As(format) => format,
-            Self::ByMagic if start.starts_with(&MAGIC) => Format::Qcow2,
-            Self::ByMagic => Format::Raw,
+            Self::As(format) => Ok(format),
+            Self::ByMagic => Format::by_magic(start),
         }
     }
 }
@@ -158,7 +156,7 @@ pub fn to_raw(
         if window.bytes().is_empty() {
             return Err(invalid("the stream is empty"));
         }
-        match options.contents.format(window.bytes()) {
+        match options.contents.format(window.bytes())? {
             Format::Raw => copy_raw(inflow, window, options.limits.disk, &mut carrier),
             Format::Qcow2 => place_qcow2(inflow, window, &options.limits, &mut carrier, watch),
         }

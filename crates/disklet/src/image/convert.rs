@@ -12,7 +12,7 @@ use disklet_block::qcow2::{ClusterSize, Compression, NewImage};
 use super::args::ConvertArgs;
 use super::copied::Copied;
 use super::create::NO_METADATA;
-use super::open::{open, open_to_change};
+use super::open::{open, open_to_overwrite};
 use super::options::{Compress, ImageFormat, Preallocate};
 use super::replaced::Replaced;
 use super::size::ByteCount;
@@ -106,7 +106,14 @@ fn fill_raw(
 }
 
 fn onto_device(args: &ConvertArgs, image: &Image, progress: &Progress) -> Result<Copied, Failure> {
-    let device = open_to_change(&args.to, Caching::Direct)?;
+    let device = open_to_overwrite(&args.to)?;
+    let (there, needed) = (device.size()?, image.size()?);
+    if there < needed {
+        return Err(Failure::new(format!(
+            "{}: the device has {there} bytes, fewer than the {needed} of the disk",
+            device.name()
+        )));
+    }
     let options = Options {
         threads: threads(args, &device),
         target: Before::Anything,

@@ -1,12 +1,12 @@
 //! Opening images as arguments say.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use disklet_block::device::{Access, Caching, FileDevice, ReadAt, Size};
 use disklet_block::error::{Error, ErrorKind, Result as BlockResult};
 use disklet_block::gate::{BelowDirectories, Gate, NoImplicitFiles, Role};
-use disklet_block::image::{Format, Image};
-use disklet_block::qcow2::MAGIC;
+use disklet_block::image::{Format, Image, MAGIC_REACH};
 
 use super::Failure;
 use super::options::{ChainArgs, FormatArgs, ImageFormat, SourceArgs};
@@ -33,9 +33,25 @@ pub(super) fn open_as(
 
 /// Opens a file for reading and keeps others from writing to it.
 pub(super) fn open_file(path: &Path, access: Access) -> Result<FileDevice, Failure> {
+    refuse_pipe(path)?;
     let file = FileDevice::open(path, Caching::Buffered)?;
     file.lock(access).map_err(reading_failed)?;
     Ok(file)
+}
+
+/// A pipe has no beginning to go back to; only `convert` can do without.
+fn refuse_pipe(path: &Path) -> Result<(), Failure> {
+    let kind = path.metadata().map(|meta| meta.file_type());
+    if !kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device() || kind.is_socket()) {
+        return Ok(());
+    }
+    let failure = Failure::new(format!(
+        "{}: is neither a file nor a block device",
+        path.display()
+    ));
+    Err(failure.with_help(
+        "convert reads an image out of a pipe if it is named -, as in: … | disklet image convert -f qcow2 -O raw - disk.raw",
+    ))
 }
 
 /// Opens a file or device to be changed, by nobody else meanwhile.
@@ -44,6 +60,17 @@ pub(super) fn open_to_change(path: &Path, caching: Caching) -> Result<FileDevice
     file.lock(Access::Change)
         .map_err(|error| failed(error, "stop the VM or program that uses it first"))?;
     Ok(file)
+}
+
+/// Opens a block device that shall be overwritten.
+pub(super) fn open_to_overwrite(path: &Path) -> Result<FileDevice, Failure> {
+    let help = "unmount it, or stop the VM or program that uses it first";
+    let device = FileDevice::open_exclusive(path, Caching::Direct);
+    let device = device.map_err(|error| failed(error, help))?;
+    device
+        .lock(Access::Change)
+        .map_err(|error| failed(error, help))?;
+    Ok(device)
 }
 
 fn reading_failed(error: Error) -> Failure {
@@ -72,16 +99,12 @@ pub(super) fn format_of(args: &FormatArgs, file: &FileDevice) -> Result<Format, 
 
 /// What the first bytes say; only asked if the user trusts them.
 fn by_magic(file: &FileDevice) -> Result<Format, Failure> {
-    Ok(if first_bytes(file)?.starts_with(&MAGIC) {
-        Format::Qcow2
-    } else {
-        Format::Raw
-    })
+    Format::by_magic(&first_bytes(file)?).map_err(|error| error.of(file.name()).into())
 }
 
 /// As many as any magic needs, if there are so many.
 pub(super) fn first_bytes(file: &FileDevice) -> Result<Vec<u8>, Failure> {
-    let mut start = [0; 8];
+    let mut start = [0; MAGIC_REACH];
     let length = usize::try_from(file.size()?).map_or(start.len(), |size| size.min(start.len()));
     file.read_at(&mut start[..length], 0)?;
     Ok(start[..length].to_vec())

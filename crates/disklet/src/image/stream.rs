@@ -6,18 +6,20 @@ use std::io::{self, IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use disklet::report::with_causes;
 use disklet_block::convert::{Before, Unwatched, Watch};
 use disklet_block::device::{Caching, FileDevice, Size, Target};
+use disklet_block::error::{Error, ErrorKind};
 use disklet_block::stream::{Contents, Limits, Options, Room, Unwrap, Wrapping, to_raw};
 
 use super::Failure;
 use super::args::ConvertArgs;
 use super::convert::{into_file, is_device};
 use super::copied::Copied;
-use super::open::{first_bytes, open_file, open_to_change};
+use super::open::{first_bytes, open_file, open_to_overwrite};
 use super::options::{ImageFormat, Preallocate, Unwrap as Wanted};
 use disklet::progress::Progress;
-use disklet_block::new_file::{directory_of, scratch_file};
+use disklet_block::new_file::{directory_of, scratch_file, scratch_room};
 
 /// A stream that holds an image.
 pub(super) struct Stream {
@@ -115,7 +117,7 @@ fn refuse(args: &ConvertArgs) -> Result<(), Failure> {
 pub(super) fn convert(args: &ConvertArgs, stream: Stream) -> Result<Copied, Failure> {
     let progress = Progress::new(stream.length, args.progress);
     let outcome = if is_device(&args.to) {
-        let device = open_to_change(&args.to, Caching::Direct)?;
+        let device = open_to_overwrite(&args.to)?;
         let most = device.size()?;
         carry(args, stream, &device, Room::Fixed, most, &progress)
     } else {
@@ -145,8 +147,7 @@ fn carry(
         limits: Limits {
             disk: args.max_size.map_or(most, |size| size.0.min(most)),
             file: None,
-            // The file is limited by the disk, and with it what is kept of it.
-            parked: u64::MAX,
+            parked: scratch_room(scratch.file()),
         },
         before: match room {
             Room::Fixed => Before::Anything,
@@ -160,7 +161,21 @@ fn carry(
     };
     to_raw(counted, &options, target, &scratch, &Unwatched)
         .map(Copied::Stream)
-        .map_err(|error| error.of(stream.name).into())
+        .map_err(|error| failed(error.of(stream.name)))
+}
+
+/// What is below an image cannot be had while it streams past.
+fn failed(error: Error) -> Failure {
+    let help = match error.kind() {
+        ErrorKind::Forbidden => {
+            "keep the image in a file and convert that; if you trust the file that it names, with --allow-below"
+        }
+        ErrorKind::Limit if error.to_string().contains("parked") => {
+            "say with --scratch in which directory there is more room, or keep the image in a file"
+        }
+        _ => return error.into(),
+    };
+    Failure::new(with_causes(&error)).with_help(help)
 }
 
 /// A file without a name, for what cannot be placed yet.

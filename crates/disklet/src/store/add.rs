@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use disklet_block::convert::{Before, Watch};
 use disklet_block::device::{Caching, FileDevice};
-use disklet_block::new_file::{Existing, NewFile, scratch_file};
+use disklet_block::new_file::{Existing, NewFile, scratch_file, scratch_room};
 use disklet_block::stream::{Contents, Limits, Options, Room, Unwrap, to_raw};
 use disklet_core::facts::ImageFact;
 use disklet_core::names::Sha256;
@@ -62,7 +62,9 @@ impl Store {
         let made = |error| StoreError::on(&directory, "written to", error);
         let disk = scratch_file(&directory).map_err(made)?;
         let target = device(disk.try_clone().map_err(made)?)?;
-        let scratch = device(scratch_file(&directory).map_err(made)?)?;
+        let scratch = scratch_file(&directory).map_err(made)?;
+        let parked = scratch_room(&scratch);
+        let scratch = device(scratch)?;
         let mut hashed = Hashed::new(&mut incoming.stream);
         let options = Options {
             contents: Contents::ByMagic,
@@ -70,7 +72,7 @@ impl Store {
             limits: Limits {
                 disk: incoming.most.as_bytes(),
                 file: None,
-                parked: u64::MAX,
+                parked,
             },
             before: Before::Zeroes,
             room: Room::Grows(&target),

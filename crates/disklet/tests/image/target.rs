@@ -136,3 +136,58 @@ fn threads_are_bounded() {
         assert!(told.contains("1 to 64"), "{told}");
     }
 }
+
+/// A pipe is named - if it is read.
+#[test]
+fn a_pipe_as_a_source_is_told_how_to_be_read() {
+    let scratch = Scratch::new("source-pipe");
+    scratch.disk("disk.raw", 1);
+    scratch.tool("mkfifo", "pipe");
+    for source in ["pipe", "/dev/stdin"] {
+        let line = format!("convert -f raw -O raw {source} out.raw");
+        let output = scratch.piped("disk.raw", &line);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains(&format!("{source}: is neither")), "{told}");
+        assert!(told.contains("if it is named -"), "{told}");
+    }
+}
+
+/// The first bytes are trusted, but not to be what they are not.
+#[test]
+fn foreign_formats_are_not_taken_for_raw_disks() {
+    let scratch = Scratch::new("source-foreign");
+    scratch.disk("disk.raw", 1);
+    for format in ["vdi", "vmdk", "vhdx", "vpc", "qed"] {
+        scratch.qemu(&format!(
+            "convert -f raw -O {format} disk.raw disk.{format}"
+        ));
+        let name = format.replace("vpc", "vhd").to_uppercase();
+        for line in ["convert --trust-magic -O raw", "info --trust-magic"] {
+            let target = if line.starts_with("info") {
+                ""
+            } else {
+                "out.raw"
+            };
+            let told = scratch.fails(1, &format!("{line} disk.{format} {target}"));
+            assert!(told.contains(&format!("begins as {name} does")), "{told}");
+        }
+        let line = "convert --trust-magic -O raw - out.raw";
+        let output = scratch.piped(&format!("disk.{format}"), line);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains(&format!("begins as {name} does")), "{told}");
+    }
+    scratch.succeeds("convert -f raw -O raw disk.vdi out.raw");
+}
+
+/// What is below it cannot be allowed.
+#[test]
+fn a_stream_that_needs_another_file_is_told_to_become_one() {
+    let scratch = Scratch::new("source-overlay");
+    scratch.disk("base.raw", 1);
+    scratch.qemu("create -q -f qcow2 -b base.raw -F raw top.qcow2");
+    let output = scratch.piped("top.qcow2", "convert -f qcow2 -O raw - out.raw");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("keep the image in a file"), "{told}");
+    assert!(!told.contains("allow its directory"), "{told}");
+}

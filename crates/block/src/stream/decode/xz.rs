@@ -1,6 +1,6 @@
 //! xz: streams one after the other, with padding between them.
 
-use liblzma::stream::{Action, CONCATENATED, Error as LzmaError, Status, Stream};
+use liblzma::stream::{Action, Error as LzmaError, Status, Stream};
 
 use super::{Codec, Step};
 use crate::error::{Error, Result, corrupt, limit};
@@ -8,53 +8,86 @@ use crate::error::{Error, Result, corrupt, limit};
 /// A dictionary of 32 MiB and what the decoder needs beside it.
 const MEMORY: u64 = (32 << 20) + (1 << 20);
 
+const MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
+
 pub(super) struct Xz {
-    stream: Stream,
-    ended: bool,
+    state: State,
+}
+
+enum State {
+    Within(Stream),
+    /// Behind a stream, and so many bytes of padding.
+    Behind(usize),
 }
 
 impl Xz {
     pub(super) fn new() -> Result<Self> {
-        let stream = Stream::new_stream_decoder(MEMORY, CONCATENATED).map_err(failure)?;
         Ok(Self {
-            stream,
-            ended: false,
+            state: State::Within(decoder()?),
         })
     }
+
+    /// Goes past padding, up to the next stream if there is one.
+    fn between(&mut self, padding: usize, input: &[u8], last: bool) -> Result<Step> {
+        let read = input.iter().take_while(|byte| **byte == 0).count();
+        let padding = (padding + read) % 4;
+        let next = &input[read..];
+        let begins = next.len().min(MAGIC.len());
+        let is_stream = next[..begins] == MAGIC[..begins];
+        // Padding comes in fours, and a stream does not end in its magic.
+        let is_odd = (last || begins > 0) && padding != 0;
+        if !is_stream || is_odd || (last && (1..MAGIC.len()).contains(&begins)) {
+            return Err(corrupt("something that is not xz follows the xz stream"));
+        }
+        self.state = match begins == MAGIC.len() {
+            true => State::Within(decoder()?),
+            false => State::Behind(padding),
+        };
+        Ok(Step { read, written: 0 })
+    }
+}
+
+fn decoder() -> Result<Stream> {
+    Stream::new_stream_decoder(MEMORY, 0).map_err(failure)
 }
 
 impl Codec for Xz {
     fn decode(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Result<Step> {
-        if self.ended {
-            return Ok(Step {
-                read: 0,
-                written: 0,
-            });
-        }
-        let before = (self.stream.total_in(), self.stream.total_out());
-        // Only with the last bytes is it known that no further stream follows.
+        let stream = match &mut self.state {
+            State::Within(stream) => stream,
+            State::Behind(padding) => {
+                let padding = *padding;
+                let step = self.between(padding, input, last)?;
+                return match self.state {
+                    State::Within(_) if step.read == 0 => self.decode(input, output, last),
+                    _ => Ok(step),
+                };
+            }
+        };
+        let before = (stream.total_in(), stream.total_out());
         let action = if last { Action::Finish } else { Action::Run };
-        let status = self
-            .stream
-            .process(input, output, action)
-            .map_err(failure)?;
-        self.ended = status == Status::StreamEnd;
+        let status = stream.process(input, output, action).map_err(failure)?;
         let count = |after: u64, before: u64| usize::try_from(after - before).unwrap_or(0);
-        Ok(Step {
-            read: count(self.stream.total_in(), before.0),
-            written: count(self.stream.total_out(), before.1),
-        })
+        let step = Step {
+            read: count(stream.total_in(), before.0),
+            written: count(stream.total_out(), before.1),
+        };
+        if status == Status::StreamEnd {
+            // What it holds is given back before another begins.
+            self.state = State::Behind(0);
+        }
+        Ok(step)
     }
 
     fn may_end(&self) -> bool {
-        self.ended
+        matches!(self.state, State::Behind(0))
     }
 }
 
 fn failure(error: LzmaError) -> Error {
     match error {
         LzmaError::MemLimit => limit("the xz stream needs a dictionary of more than 32 MiB"),
-        LzmaError::Format => corrupt("this is not an xz stream, or something else follows it"),
+        LzmaError::Format => corrupt("this is not an xz stream"),
         other => corrupt(format!("the xz stream is damaged: {other}")),
     }
 }
