@@ -161,3 +161,20 @@ impl Watch for Progress {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads look at the clock before they take the lock: what was told last
+    /// may be later than what a thread has seen.
+    #[test]
+    fn a_thread_that_comes_late_tells_nothing() {
+        let progress = Progress::new(Some(8), Wanted::Json);
+        let later = Duration::from_secs(600);
+        *progress.told.lock().unwrap() = later;
+        progress.advance(8);
+        assert_eq!(*progress.told.lock().unwrap(), later);
+        assert_eq!(progress.done.into_inner(), 8);
+    }
+}

@@ -1,6 +1,7 @@
 //! Streams judged by what `qemu-img convert` makes of the same file.
 
 mod bounds;
+mod confined;
 mod hostile;
 mod images;
 mod placing;

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use super::*;
 
 /// What a program makes of its input.
-fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+pub(super) fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -43,7 +43,7 @@ fn streams_one_after_the_other_are_one_disk() {
     }
 }
 
-const TOOLS: [(&str, Wrapping); 3] = [
+pub(super) const TOOLS: [(&str, Wrapping); 3] = [
     ("gzip", Wrapping::Gzip),
     ("xz", Wrapping::Xz),
     ("zstd", Wrapping::Zstd),
@@ -137,51 +137,5 @@ fn damaged_wrappings_are_refused() {
             refused(&flipped);
         }
         refused(&disk);
-    }
-}
-
-#[test]
-fn windows_beyond_32_mib_are_refused() {
-    let disk = vec![5; 70 << 20];
-    let limits = Limits {
-        disk: 0,
-        file: None,
-        parked: 0,
-    };
-    let cases = [
-        (
-            "xz",
-            "--lzma2=preset=0,dict=32MiB",
-            Wrapping::Xz,
-            "larger than 0",
-        ),
-        ("xz", "--lzma2=preset=0,dict=48MiB", Wrapping::Xz, "32 MiB"),
-        ("zstd", "--long=25", Wrapping::Zstd, "larger than 0"),
-        ("zstd", "--long=26", Wrapping::Zstd, "32 MiB"),
-    ];
-    for (tool, option, wrapping, reason) in cases {
-        let wrapped = piped(tool, &["-c", option], &disk);
-        let options = Options {
-            limits,
-            ..options(Format::Raw, Unwrap::As(wrapping))
-        };
-        let error = stream(&wrapped, &options, 0).map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Limit, "{tool} {option}: {error}");
-        assert!(
-            error.to_string().contains(reason),
-            "{tool} {option}: {error}"
-        );
-    }
-}
-
-#[test]
-fn bombs_end_at_the_limit() {
-    let zeroes = vec![0; 40 << 20];
-    for (tool, wrapping) in TOOLS {
-        let wrapped = piped(tool, &["-c"], &zeroes);
-        let mut options = options(Format::Raw, Unwrap::As(wrapping));
-        options.limits.disk = 1 << 20;
-        let error = stream(&wrapped, &options, 1 << 20).map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Limit, "{tool}");
     }
 }
