@@ -25,10 +25,10 @@ class Run:
     peak_mib: float
 
 
-def run(command: list[str], out=subprocess.DEVNULL) -> Run:
+def run(command: list[str], out=subprocess.DEVNULL, stdin=subprocess.DEVNULL) -> Run:
     """Runs a command to its successful end."""
     begun = time.perf_counter()
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out)
+    child = subprocess.Popen(command, stdin=stdin, stdout=out)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
