@@ -170,7 +170,7 @@ mod tests {
     /// may be later than what a thread has seen.
     #[test]
     fn a_thread_that_comes_late_tells_nothing() {
-        let progress = Progress::new(Some(8), Wanted::Json);
+        let progress = Progress::new(Some(8), ProgressForm::Json);
         let later = Duration::from_secs(600);
         *progress.told.lock().unwrap() = later;
         progress.advance(8);
