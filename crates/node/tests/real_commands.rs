@@ -11,6 +11,7 @@ mod support;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
+use disklet_block::device::Size;
 use support::fixtures::{Fixture, Kind};
 use support::{Machine, guest};
 
@@ -179,6 +180,31 @@ fn volumes_can_outlive_their_vm() {
     machine.run_to_end(&fixture.manifest);
     machine.done(&["down", "kept", "--grace", "0"]);
     assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_root_disk_is_not_laid_over_another_image() {
+    let machine = Machine::new("moved");
+    let fixture = Fixture::new(&machine, "moved", Kind::NewVolume);
+    machine.run_to_end(&fixture.manifest);
+    let overlay = machine.volume("virtlet_root_");
+    let before = std::fs::read(&overlay).unwrap();
+    machine.add_image("tiny", &guest::waiting_disk());
+    let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+    assert!(refused.contains("begun over another image"), "{refused}");
+    assert_eq!(std::fs::read(&overlay).unwrap(), before);
+
+    machine.add_image("tiny", &guest::disk());
+    let larger = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let larger = larger.replace(
+        "  annotations:\n",
+        "  annotations:\n    VirtletRootVolumeSize: 3Mi\n",
+    );
+    let larger = machine.write("larger.yaml", larger).display().to_string();
+    machine.run_to_end(&larger);
+    assert_eq!(machine.open_volume(&overlay).size().unwrap(), 3 << 20);
+    machine.done(&["down", "moved", "--grace", "0"]);
 }
 
 #[test]

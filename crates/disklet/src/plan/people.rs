@@ -248,12 +248,13 @@ fn files_of(disk: &PlannedDisk) -> Vec<String> {
             device,
             image,
             store_file,
+            data_offset,
             ..
         } => vec![
             format!(
                 "device {} from {} on",
                 device.exposed,
-                ByteSize::from_bytes(1 << 20)
+                ByteSize::from_bytes(*data_offset)
             ),
             format!("block device {}", device.from),
             format!("filled once from image {image} as raw file {store_file}"),

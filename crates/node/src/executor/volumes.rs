@@ -12,7 +12,7 @@ use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
 use disklet_block::iso9660::{IsoFile, IsoImage};
 use disklet_block::new_file::{Existing, NewFile, directory_of, scratch_file};
-use disklet_block::qcow2::{Backing, NewImage, Writer};
+use disklet_block::qcow2::{Backing, Beyond, NewImage, Qcow2, ResizeOptions, Writer, resize};
 use disklet_core::cloudinit::CloudInit;
 use disklet_core::plan::Size;
 use disklet_core::text::Reveal;
@@ -32,16 +32,45 @@ pub(super) fn overlay(
     let Some(size) = size.known() else {
         return Err(Failure::new(format!("{backing}: its size is not known")));
     };
+    let size = size.as_bytes().next_multiple_of(512);
+    if file.exists() {
+        return adapt_overlay(file, backing, size);
+    }
     let spec = NewImage {
         backing: Some(Backing {
             file: backing.to_owned(),
             format: Format::Raw,
         }),
-        ..NewImage::of_size(size.as_bytes().next_multiple_of(512))
+        ..NewImage::of_size(size)
     };
     new_image(file, user, |device| {
         Writer::new(device, &spec)?.finish().map(drop)
     })
+}
+
+/// An overlay that an earlier run has made: over another image it is worth
+/// nothing, and it grows if it shall be larger.
+fn adapt_overlay(file: &Path, backing: &str, size: u64) -> Result<()> {
+    let failed = |error| Failure::new(format!("{}: cannot be used", file.display())).because(error);
+    let device = FileDevice::open_writable(file, Caching::Buffered).map_err(failed)?;
+    let header = Qcow2::read_header(&device, device.name()).map_err(failed)?;
+    if header.backing_file.as_deref() != Some(backing) {
+        return Err(Failure::new(format!(
+            "{}: the root disk was begun over another image",
+            file.display()
+        ))
+        .help("disklet down removes the VM with its root disk; or go back to the image it was started with"));
+    }
+    if size <= header.size {
+        return Ok(());
+    }
+    let below = std::fs::metadata(backing).map_err(|error| on(backing, "looked at", error))?;
+    let options = ResizeOptions {
+        beyond: Beyond::Keep,
+        backing_size: Some(below.len()),
+    };
+    resize(&device, device.name(), size, &options).map_err(failed)?;
+    Ok(())
 }
 
 /// A volume with one partition and ext4 on it. The filesystem is made in a

@@ -8,131 +8,23 @@
 //! The record comes first and goes last: whatever crashes in between, it says
 //! what to look for. See docs/formats/vm-record.md.
 
-use std::fmt;
+mod entry;
+
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use disklet_block::new_file::replace_file;
-use disklet_core::plan::{Plan, Step};
 use rustix::fs::FlockOperation;
-use serde::{Deserialize, Serialize};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::failure::{Failure, Result, on};
+use crate::interrupt;
 
-/// A VM of this machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Record {
-    pub(crate) version: u32,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uuid: Uuid,
-    /// Seconds since 1970.
-    pub(crate) created: u64,
-    /// How far it is.
-    pub(crate) phase: Phase,
-    /// How many disks it has.
-    pub(crate) disks: usize,
-    /// The digests of the images that it uses: they stay in the store.
-    #[serde(default)]
-    pub(crate) images: Vec<String>,
-    /// What may be there because of it, in the order of making.
-    pub(crate) made: Vec<Made>,
-}
-
-/// How far a VM is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Phase {
-    /// Its things are being made; no guest has run yet.
-    Preparing,
-    /// All is there.
-    Ready,
-    /// Only its volumes are there, by the user's wish.
-    Kept,
-    /// It is being removed.
-    Releasing,
-}
-
-/// Something that was made for a VM, or was about to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-pub(crate) enum Made {
-    /// A file that can be made again at any time.
-    File { path: PathBuf },
-    /// A file that the guest writes to.
-    Volume { path: PathBuf },
-    /// A device node of ours for a device of the machine.
-    Device { path: PathBuf, number: String },
-    /// A file of the machine, shown at a path of ours.
-    Mount { path: PathBuf, from: PathBuf },
-    /// A secret in libvirt's memory.
-    Secret { uuid: Uuid },
-    /// A pool that libvirt lists; other VMs may use it as well.
-    Pool { uuid: Uuid },
-    /// A domain.
-    Domain { uuid: Uuid },
-}
-
-const VERSION: u32 = 1;
-
-impl Made {
-    /// Whether both stand for the same device or file of the machine.
-    pub(crate) fn uses_what(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Device { number: one, .. }, Self::Device { number: two, .. }) => one == two,
-            (Self::Mount { from: one, .. }, Self::Mount { from: two, .. }) => one == two,
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for Made {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Device { number, .. } => write!(f, "device {number}"),
-            Self::Mount { from, .. } => write!(f, "{}", from.display()),
-            Self::File { path } | Self::Volume { path } => write!(f, "{}", path.display()),
-            Self::Secret { uuid } => write!(f, "secret {uuid}"),
-            Self::Pool { uuid } => write!(f, "pool {uuid}"),
-            Self::Domain { uuid } => write!(f, "domain {uuid}"),
-        }
-    }
-}
-
-impl Record {
-    /// The record of a VM that is about to be made.
-    pub(crate) fn of(plan: &Plan, made: Vec<Made>) -> Self {
-        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Self {
-            version: VERSION,
-            namespace: plan.namespace.to_string(),
-            name: plan.name.to_string(),
-            uuid: plan.uuid,
-            created: since_1970.map_or(0, |time| time.as_secs()),
-            phase: Phase::Preparing,
-            disks: plan.disks.len(),
-            images: images_of(plan),
-            made,
-        }
-    }
-
-    /// As users write it.
-    pub(crate) fn full_name(&self) -> String {
-        format!("{}/{}", self.namespace, self.name)
-    }
-}
-
-/// The digests of the images that a plan uses.
-fn images_of(plan: &Plan) -> Vec<String> {
-    let digests = plan.steps.iter().filter_map(|step| match step {
-        Step::PullImage { digest, .. } => digest.clone(),
-        _ => None,
-    });
-    digests.collect()
-}
+use entry::VERSION;
+pub(crate) use entry::{Made, Phase, Record};
 
 /// The records below a data directory.
 #[derive(Debug, Clone)]
@@ -190,8 +82,7 @@ impl Records {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(on(&path, "written", error)),
             };
-            rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-                .map_err(|error| on(&path, "locked", error.into()))?;
+            wait_for(&lock, &path)?;
             // The lock of a VM that was removed while we waited is no lock.
             if same_file(&lock, &path) {
                 return Ok(Held {
@@ -284,6 +175,27 @@ fn read(directory: &Path) -> Result<Option<Record>> {
         )));
     }
     Ok(Some(record))
+}
+
+/// Waits for a lock, and can be asked to stop.
+fn wait_for(lock: &File, path: &Path) -> Result<()> {
+    let mut told = false;
+    loop {
+        match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if interrupt::asked() => return Err(Failure::cancelled()),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(on(path, "locked", error.into())),
+        }
+        if !told {
+            told = true;
+            let _ = writeln!(
+                io::stderr(),
+                "waiting for another command that works on the VM"
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn same_file(open: &File, path: &Path) -> bool {

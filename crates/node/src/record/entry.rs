@@ -1,0 +1,121 @@
+//! What a record says.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use disklet_core::plan::{Plan, Step};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A VM of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Record {
+    pub(crate) version: u32,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uuid: Uuid,
+    /// Seconds since 1970.
+    pub(crate) created: u64,
+    /// How far it is.
+    pub(crate) phase: Phase,
+    /// How many disks it has.
+    pub(crate) disks: usize,
+    /// The digests of the images that it uses: they stay in the store.
+    #[serde(default)]
+    pub(crate) images: Vec<String>,
+    /// What may be there because of it, in the order of making.
+    pub(crate) made: Vec<Made>,
+}
+
+/// How far a VM is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Phase {
+    /// Its things are being made; no guest has run yet.
+    Preparing,
+    /// All is there.
+    Ready,
+    /// Only its volumes are there, by the user's wish.
+    Kept,
+    /// It is being removed.
+    Releasing,
+}
+
+/// Something that was made for a VM, or was about to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub(crate) enum Made {
+    /// A file that can be made again at any time.
+    File { path: PathBuf },
+    /// A file that the guest writes to.
+    Volume { path: PathBuf },
+    /// A device node of ours for a device of the machine.
+    Device { path: PathBuf, number: String },
+    /// A file of the machine, shown at a path of ours.
+    Mount { path: PathBuf, from: PathBuf },
+    /// A secret in libvirt's memory.
+    Secret { uuid: Uuid },
+    /// A pool that libvirt lists; other VMs may use it as well.
+    Pool { uuid: Uuid },
+    /// A domain.
+    Domain { uuid: Uuid },
+}
+
+pub(super) const VERSION: u32 = 1;
+
+impl Made {
+    /// Whether both stand for the same device or file of the machine.
+    pub(crate) fn uses_what(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Device { number: one, .. }, Self::Device { number: two, .. }) => one == two,
+            (Self::Mount { from: one, .. }, Self::Mount { from: two, .. }) => one == two,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device { number, .. } => write!(f, "device {number}"),
+            Self::Mount { from, .. } => write!(f, "{}", from.display()),
+            Self::File { path } | Self::Volume { path } => write!(f, "{}", path.display()),
+            Self::Secret { uuid } => write!(f, "secret {uuid}"),
+            Self::Pool { uuid } => write!(f, "pool {uuid}"),
+            Self::Domain { uuid } => write!(f, "domain {uuid}"),
+        }
+    }
+}
+
+impl Record {
+    /// The record of a VM that is about to be made.
+    pub(crate) fn of(plan: &Plan, made: Vec<Made>) -> Self {
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            version: VERSION,
+            namespace: plan.namespace.to_string(),
+            name: plan.name.to_string(),
+            uuid: plan.uuid,
+            created: since_1970.map_or(0, |time| time.as_secs()),
+            phase: Phase::Preparing,
+            disks: plan.disks.len(),
+            images: images_of(plan),
+            made,
+        }
+    }
+
+    /// As users write it.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The digests of the images that a plan uses.
+fn images_of(plan: &Plan) -> Vec<String> {
+    let digests = plan.steps.iter().filter_map(|step| match step {
+        Step::PullImage { digest, .. } => digest.clone(),
+        _ => None,
+    });
+    digests.collect()
+}
