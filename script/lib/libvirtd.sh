@@ -2,6 +2,7 @@
 # Runs a command with a private libvirtd beside it, for tests that want the real one.
 #
 #   script/lib/libvirtd.sh COMMAND…
+#   script/lib/libvirtd.sh --none COMMAND…    without a daemon; what COMMAND starts ends with it
 #
 # COMMAND finds the daemon's address in DISKLET_TEST_LIBVIRT_URI, and in
 # DISKLET_TEST_RUN_DIR a directory whose mounts the daemon sees, too. It runs in
@@ -85,8 +86,8 @@ libvirtd_stop() {
     unset DISKLET_TEST_LIBVIRT_URI DISKLET_TEST_RUN_DIR
 }
 
-# The first process inside the namespaces; $1 is the directory for the sockets.
-libvirtd_inside() {
+# Covers every directory of libvirt's, and all of /run.
+libvirtd_cover() {
     local dir
     for dir in /etc/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt; do
         mount -t tmpfs -o mode=0755 tmpfs "$dir"
@@ -94,7 +95,6 @@ libvirtd_inside() {
     # All of /run, so that no D-Bus, udev or machined of the system is in reach.
     mount -t tmpfs -o mode=0755 tmpfs /run
     mkdir /run/libvirt /run/lock
-    mount --bind "$1" /run/libvirt
     # Whoever reaches the socket may use it; its directory is its owner's alone.
     printf '%s\n' 'auth_unix_rw = "none"' 'auth_unix_ro = "none"' 'unix_sock_group = "root"' \
         'unix_sock_rw_perms = "0700"' >/etc/libvirt/libvirtd.conf
@@ -112,6 +112,12 @@ libvirtd_inside() {
         mount --bind /run/nodes/kvm /dev/kvm
     fi
     : >/etc/libvirt/virtlogd.conf
+}
+
+# The first process inside the namespaces; $1 is the directory for the sockets.
+libvirtd_inside() {
+    libvirtd_cover
+    mount --bind "$1" /run/libvirt
     virtlogd -p /run/virtlogd.pid &
     if [[ ${LIBVIRTD_AGAIN:-} == yes ]]; then
         while true; do libvirtd -p /run/libvirtd.pid || true; done &
@@ -127,6 +133,17 @@ libvirtd_inside() {
 
 case ${1:---help} in
     --inside) libvirtd_inside "$2" ;;
+    --none)
+        shift
+        exec unshare --mount --pid --net --ipc --kill-child --mount-proc --propagation private \
+            bash "$0" --covered "$@"
+        ;;
+    --covered)
+        shift
+        libvirtd_cover
+        # The first process of a namespace: all others end with it.
+        "$@"
+        ;;
     -h | --help) awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0" ;;
     *)
         if [[ -z ${LIBVIRTD_OWN_MOUNTS:-} ]]; then

@@ -212,3 +212,40 @@ fn users_run_vms_of_their_own() {
     assert!(refused.contains("Permission denied"), "{refused}");
     assert_eq!(std::fs::read_dir(data.join("vms")).unwrap().count(), 0);
 }
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn root_starts_the_daemon_where_nobody_has() {
+    let machine = Machine::new("no-daemon");
+    let fixture = Fixture::new(&machine, "no-daemon", Kind::NewVolume);
+    let inside = |arguments: &[&str]| {
+        let command = machine.command(arguments);
+        let arguments: Vec<_> = command.get_args().collect();
+        std::process::Command::new("bash")
+            .arg(support::daemon::repository().join("script/lib/libvirtd.sh"))
+            .args(["--none", env!("CARGO_BIN_EXE_disklet-node")])
+            .args(arguments)
+            .env_remove("LIBVIRT_DEFAULT_URI")
+            .output()
+            .unwrap()
+    };
+    let up = [
+        "up",
+        "-f",
+        &fixture.manifest,
+        "--wait",
+        "exit",
+        "--timeout",
+        "1m",
+    ];
+    let output = inside(&up);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("starting virtlogd and libvirtd"), "{said}");
+    let done = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        done.contains("default/no-daemon has ended"),
+        "{done} {said}"
+    );
+    let output = inside(&["down", "no-daemon"]);
+    assert!(output.status.success(), "{output:?}");
+}
