@@ -42,8 +42,8 @@ pub struct UpArgs {
     #[command(flatten)]
     pub manifests: ManifestArgs,
 
-    /// Return only when the VMs are ready (cloud-init is done, or there is a
-    /// login on the serial console) or have ended
+    /// Return only when the VMs are ready (cloud-init is done; without it, there
+    /// is a login on the serial console) or have ended
     #[arg(long, value_enum, value_name = "FOR")]
     pub wait: Option<WaitFor>,
 

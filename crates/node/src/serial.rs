@@ -119,10 +119,12 @@ pub(crate) fn when_ready(log: SerialLog, then: impl FnOnce() + Send + 'static) {
 }
 
 /// Looks for the words by which a guest says that it is ready: cloud-init is
-/// done, or there is a login.
+/// done, or there is a login and nothing of cloud-init before it. A guest with
+/// cloud-init has its login long before its files and commands.
 #[derive(Debug, Default)]
 struct Signs {
     line: Vec<u8>,
+    has_cloud_init: bool,
 }
 
 impl Signs {
@@ -141,13 +143,19 @@ impl Signs {
         false
     }
 
-    fn is_sign(&self) -> bool {
+    fn is_sign(&mut self) -> bool {
         let line = &self.line;
+        let has = |part: &[u8]| line.windows(part.len()).any(|window| window == part);
+        if line.ends_with(b" running '") && has(b"Cloud-init v. ") {
+            self.has_cloud_init = true;
+        }
         // A host name, and nothing else before it.
         let prompt = line.strip_suffix(b" login: ");
-        prompt.is_some_and(|name| !name.is_empty() && !name.contains(&b' '))
-            || line.ends_with(b" finished at ")
-                && line.windows(10).any(|part| part == b"Cloud-init")
+        let is_login = prompt.is_some_and(|name| !name.is_empty() && !name.contains(&b' '));
+        // Its last words are the user's to choose; systemd's are not.
+        is_login && !self.has_cloud_init
+            || line.ends_with(b" finished at ") && has(b"Cloud-init")
+            || line.ends_with(b"loud-init") && has(b"Reached target ")
     }
 }
 
@@ -171,5 +179,18 @@ mod tests {
             "Cloud-init v. 22.4.2 running 'modules:final'\r\nfinished at last"
         ));
         assert!(!is_ready("no one can login: here\r\n"));
+    }
+
+    #[test]
+    fn a_guest_with_cloud_init_is_not_ready_at_its_login() {
+        let login = "[   28.6] cloud-init[189]: Cloud-init v. 22.4.2 running 'init-local' at\r\n\r\nweb login: ";
+        assert!(!is_ready(login));
+        let finished = "\r\n[   61.2] cloud-init[210]: Cloud-init v. 22.4.2 finished at Mon";
+        assert!(is_ready(&format!("{login}{finished}")));
+        let config = "\r\n[  OK  ] Reached target \x1b[0;1;39mcloud-config.target\x1b[0m - Cloud-config availability.";
+        assert!(!is_ready(&format!("{login}{config}")));
+        let target =
+            "\r\n[  OK  ] Reached target \x1b[0;1;39mcloud-init.target\x1b[0m - Cloud-init target.";
+        assert!(is_ready(&format!("{login}{target}")));
     }
 }
