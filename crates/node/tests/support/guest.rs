@@ -1,4 +1,21 @@
-//! The smallest guests: one sector of code, started by the BIOS.
+//! The smallest guests: one sector of code, started by the BIOS. And where the
+//! grown ones are.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A disk that a Linux boots from, `small` or `cloud`; `script/lib/guest_image.sh`
+/// tells about both. The first time, `cloud` takes minutes.
+pub(crate) fn bootable(kind: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script/lib/guest_image.sh");
+    let output = Command::new(script)
+        .arg(kind)
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
+}
 
 /// What the host writes and the guest has to find.
 pub(crate) const GREETING: &[u8] = b"written by the host";

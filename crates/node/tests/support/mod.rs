@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod fixtures;
 pub(crate) mod guest;
 
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -143,15 +144,12 @@ impl Machine {
 
     /// The same for another data directory.
     pub(crate) fn add_image_to(&self, data: &Path, name: &str, disk: &[u8]) -> Sha256 {
-        let store = disklet::store::Store::of(data.to_str().unwrap());
-        let incoming = disklet::store::Incoming {
-            name,
-            stream: disk,
-            digest: None,
-            most: disklet_core::units::ByteSize::from_bytes(1 << 30),
-        };
-        let added = store.add(incoming, &disklet_block::convert::Unwatched);
-        added.unwrap().fact.digest
+        add_image(data, name, disk)
+    }
+
+    /// The same from a file.
+    pub(crate) fn add_image_file(&self, name: &str, path: &Path) -> Sha256 {
+        add_image(&self.path("data"), name, std::fs::File::open(path).unwrap())
     }
 
     /// All that is there because of this machine's VMs: files, mounts, loop
@@ -235,4 +233,16 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+fn add_image(data: &Path, name: &str, stream: impl Read + Send) -> Sha256 {
+    let store = disklet::store::Store::of(data.to_str().unwrap());
+    let incoming = disklet::store::Incoming {
+        name,
+        stream,
+        digest: None,
+        most: disklet_core::units::ByteSize::from_bytes(1 << 30),
+    };
+    let added = store.add(incoming, &disklet_block::convert::Unwatched);
+    added.unwrap().fact.digest
 }
