@@ -20,7 +20,7 @@ use support::{QemuCheck, Random, Scratch, open, qemu_img, shown};
 fn what_is_written_here_is_what_qemu_reads() {
     let default = ProptestConfig::default();
     // Each case runs QEMU's tools twice.
-    let cases = (default.cases / 6).max(40);
+    let cases = (default.cases / 12).max(40);
     TestRunner::new(ProptestConfig { cases, ..default })
         .run(&any::<u32>(), |seed| {
             let scratch = Scratch::new("random-ours");

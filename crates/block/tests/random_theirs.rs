@@ -181,7 +181,7 @@ fn write(written: &mut Written<'_>, packed: &[(Fill, usize)], rounds: &[Round], 
 fn disks_that_qemu_wrote_are_what_was_written() {
     let default = ProptestConfig::default();
     // Each case runs QEMU's tools half a dozen times.
-    let cases = (default.cases / 12).max(20);
+    let cases = (default.cases / 25).max(20);
     let packed = prop::collection::vec((fills(), 0usize..6), 0..10);
     let scratch = Scratch::new("random-theirs");
     let patterns = Patterns::new(&scratch);
