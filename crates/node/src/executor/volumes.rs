@@ -17,6 +17,7 @@ use disklet_core::cloudinit::CloudInit;
 use disklet_core::plan::Size;
 use disklet_core::text::Reveal;
 use disklet_core::units::ByteSize;
+use rustix::fs::MemfdFlags;
 
 use super::partitions::{BEGIN, write_table};
 use crate::failure::{Failure, Result, on};
@@ -73,15 +74,17 @@ fn adapt_overlay(file: &Path, backing: &str, size: u64) -> Result<()> {
     Ok(())
 }
 
+/// Up to here, what a new filesystem has written takes 16 MiB at most.
+const FITS_MEMORY: u64 = 1 << 40;
+
 /// A volume with one partition and ext4 on it. The filesystem is made in a
 /// sparse file without a name, of which the volume takes what is not zero.
 pub(super) fn formatted(file: &Path, size: ByteSize, user: Option<QemuUser>) -> Result<()> {
     if file.exists() {
         return Ok(());
     }
-    let directory = directory_of(file).map_err(|error| on(file, "made", error))?;
-    let raw = scratch_file(directory).map_err(|error| on(file, "made", error))?;
     let size = size.as_bytes().next_multiple_of(512);
+    let raw = scratch(file, size).map_err(|error| on(file, "made", error))?;
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let partition = raw
         .set_len(size)
@@ -95,6 +98,17 @@ pub(super) fn formatted(file: &Path, size: ByteSize, user: Option<QemuUser>) -> 
     new_image(file, user, |device| {
         to_qcow2(&source, device, &spec, Packing::Plain, 1, &Unwatched).map(drop)
     })
+}
+
+/// In memory rather than beside the file where it can be: mke2fs flushes what it
+/// has made, which nobody needs.
+fn scratch(file: &Path, size: u64) -> io::Result<File> {
+    if size <= FITS_MEMORY {
+        let memory = rustix::fs::memfd_create("filesystem", MemfdFlags::CLOEXEC)?;
+        Ok(File::from(memory))
+    } else {
+        scratch_file(directory_of(file)?)
+    }
 }
 
 fn make_filesystem(raw: &File, partition: u64) -> Result<()> {
