@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use virt::event;
@@ -18,6 +19,10 @@ use crate::libvirt::Libvirt;
 /// Ctrl-], as in telnet and virsh: nothing in a guest needs it.
 const DETACH: u8 = 0x1d;
 
+/// How long the last of a pipe takes to get to the guest: QEMU looks once a
+/// second whether somebody is at the other end of its terminal.
+const PARTING: Duration = Duration::from_millis(1500);
+
 /// What stream calls return when they would have to wait.
 const WOULD_WAIT: isize = -2;
 
@@ -25,6 +30,8 @@ const WOULD_WAIT: isize = -2;
 struct Session {
     stream: Stream,
     to_guest: RefCell<VecDeque<u8>>,
+    /// The user has said all.
+    left: Cell<bool>,
     done: Cell<bool>,
 }
 
@@ -34,6 +41,7 @@ pub(crate) fn attach(libvirt: &Libvirt, uuid: uuid::Uuid, name: &str, force: boo
     let session = Rc::new(Session {
         stream: stream.clone(),
         to_guest: RefCell::default(),
+        left: Cell::new(false),
         done: Cell::new(false),
     });
     let _raw = RawTerminal::enter(name)?;
@@ -52,9 +60,17 @@ pub(crate) fn attach(libvirt: &Libvirt, uuid: uuid::Uuid, name: &str, force: boo
     )
     .map_err(failed)?;
     // Whoever sends a signal is heard within the second.
-    let timer = event::event_add_timeout(500, |_, _| {}, std::ptr::null_mut()).map_err(failed)?;
+    let timer = event::event_add_timeout(100, |_, _| {}, std::ptr::null_mut()).map_err(failed)?;
+    let mut over: Option<Instant> = None;
     while !session.done.get() && !interrupt::asked() {
         event::event_run_default_impl().map_err(failed)?;
+        // What was typed last has to get to the guest, and its answer back.
+        if session.left.get() {
+            let over = *over.get_or_insert_with(|| Instant::now() + PARTING);
+            session
+                .done
+                .set(session.done.get() || Instant::now() > over);
+        }
     }
     let _ = timer.event_remove_timeout();
     let _ = input.event_remove_handle();
@@ -91,9 +107,12 @@ impl Session {
     }
 
     fn hear_user(&self) {
+        if self.left.get() {
+            return;
+        }
         let mut buffer = [0; 1024];
         let typed = match rustix::io::read(io::stdin(), &mut buffer) {
-            Ok(0) => return self.done.set(true),
+            Ok(0) => return self.left.set(true),
             Ok(length) => &buffer[..length],
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return,
             Err(_) => return self.done.set(true),

@@ -46,6 +46,24 @@ impl Failure {
         }
     }
 
+    /// The same, and what became of what had been begun.
+    pub(crate) fn cancelled_but(what: &str) -> Self {
+        Self {
+            what: format!("cancelled; {what}"),
+            ..Self::cancelled()
+        }
+    }
+
+    /// Something failed, and then its undoing did.
+    pub(crate) fn and_not_undone(self, undoing: &Self) -> Self {
+        Self {
+            what: format!("{self}\nand what was made cannot be undone: {undoing}"),
+            source: None,
+            help: Some("mend that, then run disklet gc".to_owned()),
+            ..self
+        }
+    }
+
     /// The command line is wrong, and that was told.
     pub(crate) fn misused() -> Self {
         Self {
@@ -105,4 +123,15 @@ impl fmt::Display for Failure {
 /// On a path.
 pub(crate) fn on(path: impl AsRef<std::path::Path>, doing: &str, error: io::Error) -> Failure {
     Failure::new(format!("{}: cannot be {doing}", path.as_ref().display())).because(error)
+}
+
+/// Tells what was done, as soon as it is.
+pub(crate) fn say(line: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("standard output cannot be written to").because(error))
+        }
+        _ => Ok(()),
+    }
 }

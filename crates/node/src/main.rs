@@ -35,6 +35,8 @@ struct Args {
 fn main() -> ExitCode {
     let Args { command } = Args::parse();
     interrupt::listen();
+    // QEMU's user passes through our directories, whatever the user's habit.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let outcome = match &command {
         VmCommand::Up(args) => up::up(args),
         VmCommand::Down(args) => vms::down(args),

@@ -7,7 +7,7 @@ use disklet::vms::{PsArgs, PsOutput};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
-use crate::libvirt::Libvirt;
+use crate::libvirt::{Libvirt, State};
 use crate::record::{Phase, Record, Records};
 use crate::vms::configuration;
 
@@ -52,15 +52,16 @@ pub(crate) fn ps(args: &PsArgs) -> Result<String> {
 
 /// What a VM does, in a word.
 pub(crate) fn state(libvirt: Option<&Libvirt>, record: &Record) -> Result<&'static str> {
-    let running = match libvirt {
-        Some(libvirt) => libvirt.is_running(record.uuid)?,
+    let state = match libvirt {
+        Some(libvirt) => libvirt.state(record.uuid)?,
         None => None,
     };
-    Ok(match (running, record.phase) {
-        (Some(true), _) => "running",
+    Ok(match (state, record.phase) {
+        (Some(State::Running), _) => "running",
+        (Some(State::Paused), _) => "paused",
         (_, Phase::Preparing | Phase::Releasing) => "incomplete",
         (_, Phase::Kept) => "kept",
-        (Some(false), Phase::Ready) => "stopped",
+        (Some(State::Off(_)), Phase::Ready) => "stopped",
         // Somebody has removed its domain; `up` makes it again.
         (None, Phase::Ready) => "incomplete",
     })

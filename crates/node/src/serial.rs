@@ -1,7 +1,7 @@
 //! What guests write to their serial ports, as virtlogd keeps it.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -37,9 +37,24 @@ impl SerialLog {
         parts
     }
 
+    /// The current part, at its end; nothing if none is begun.
+    pub(crate) fn at_end(&self) -> Option<File> {
+        let mut file = File::open(self.current()).ok()?;
+        file.seek(SeekFrom::End(0)).ok()?;
+        Some(file)
+    }
+
     /// Hands over all that is written, from the current part's beginning on,
     /// until `take` has enough or the VM is removed.
-    pub(crate) fn follow(&self, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
+    pub(crate) fn follow(&self, take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
+        self.follow_from(None, take)
+    }
+
+    fn follow_from(
+        &self,
+        mut open: Option<File>,
+        mut take: impl FnMut(&[u8]) -> bool,
+    ) -> io::Result<()> {
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         inotify::add_watch(
             &watch,
@@ -49,7 +64,6 @@ impl SerialLog {
                 | inotify::WatchFlags::MOVED_TO
                 | inotify::WatchFlags::DELETE_SELF,
         )?;
-        let mut open: Option<File> = None;
         let mut buffer = vec![0; 1 << 16];
         loop {
             loop {
@@ -103,12 +117,13 @@ fn wait(watch: &rustix::fd::OwnedFd, buffer: &mut [u8]) -> io::Result<bool> {
     Ok(!crate::interrupt::asked())
 }
 
-/// Calls when the guest says that it is ready.
-pub(crate) fn when_ready(log: SerialLog, then: impl FnOnce() + Send + 'static) {
+/// Calls when the guest says that it is ready; what its log has before `from`
+/// does not count.
+pub(crate) fn when_ready(log: SerialLog, from: Option<File>, then: impl FnOnce() + Send + 'static) {
     std::thread::spawn(move || {
         let mut signs = Signs::default();
         let mut seen = false;
-        let _ = log.follow(|bytes| {
+        let _ = log.follow_from(from, |bytes| {
             seen = signs.take(bytes);
             !seen
         });

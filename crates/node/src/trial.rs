@@ -1,6 +1,7 @@
 //! `domainType: auto`: whether guests can run by hardware here. What libvirt
 //! and /dev/kvm promise is not always so; a guest that really boots is.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -43,15 +44,21 @@ pub(crate) fn decide(config: &mut Config, uri: Option<&str>) -> Result<()> {
     let known = known.and_then(|text| serde_json::from_slice::<Outcome>(&text).ok());
     let hypervisor = match known {
         Some(known) if known.is_about(&outcome) && known.domain_type == "kvm" => Hypervisor::Kvm,
-        Some(known) if known.is_about(&outcome) => Hypervisor::Qemu,
+        Some(known) if known.is_about(&outcome) && known.domain_type == "qemu" => Hypervisor::Qemu,
         _ => {
-            let works = boots_by_hardware(config, uri)?;
-            let (hypervisor, name) = match works {
-                true => (Hypervisor::Kvm, "kvm"),
-                false => (Hypervisor::Qemu, "qemu"),
+            let shown = boots_by_hardware(config, uri)?;
+            let (hypervisor, name) = match shown {
+                Some(true) => (Hypervisor::Kvm, "kvm"),
+                Some(false) | None => (Hypervisor::Qemu, "qemu"),
             };
-            name.clone_into(&mut outcome.domain_type);
-            outcome.write(&path)?;
+            if hypervisor == Hypervisor::Qemu {
+                tell_slow();
+            }
+            // What could not be tried may be otherwise tomorrow.
+            if shown.is_some() {
+                name.clone_into(&mut outcome.domain_type);
+                outcome.write(&path)?;
+            }
             hypervisor
         }
     };
@@ -86,30 +93,45 @@ impl Outcome {
     }
 }
 
-/// Boots one sector of code by hardware, which switches the machine off again.
-fn boots_by_hardware(config: &Config, uri: Option<&str>) -> Result<bool> {
+fn tell_slow() {
+    let _ = writeln!(
+        io::stderr(),
+        "notice: guests run in software on this machine, which is many times slower: \
+         hardware support (/dev/kvm) is not there or does not work"
+    );
+}
+
+/// Boots one sector of code by hardware, which switches the machine off again;
+/// nothing if that could not be tried.
+fn boots_by_hardware(config: &Config, uri: Option<&str>) -> Result<Option<bool>> {
     if !Path::new("/dev/kvm").exists() {
-        return Ok(false);
+        return Ok(None);
     }
     let (libvirt, events) = Libvirt::open_listening(uri)?;
     let uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, &std::process::id().to_be_bytes());
     let disk = TrialDisk::write(config)?;
     let xml = trial_xml(uuid, &config.emulator, &disk.path);
     if libvirt.run_once(&xml).is_err() {
-        return Ok(false);
+        // If it runs in software, it is the hardware that does not work.
+        let software = xml.replacen("type='kvm'", "type='qemu'", 1);
+        let runs = libvirt.run_once(&software).is_ok();
+        libvirt.remove(uuid)?;
+        return Ok(runs.then_some(false));
     }
     let until = Instant::now() + PATIENCE;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match events.receiver.recv_timeout(left) {
-            Ok(Event::Stopped(whose, end)) if whose == uuid => return Ok(end == End::Shutdown),
+            Ok(Event::Stopped(whose, end)) if whose == uuid => {
+                return Ok(Some(end == End::Shutdown));
+            }
             Ok(Event::Lost) => {
                 return Err(Failure::new("libvirt went away during a trial boot"));
             }
             Ok(_) => {}
             Err(_) => {
                 libvirt.remove(uuid)?;
-                return Ok(false);
+                return Ok(Some(false));
             }
         }
     }
@@ -163,7 +185,7 @@ fn trial_xml(uuid: Uuid, emulator: &str, disk: &Path) -> String {
          <features><acpi/></features><on_poweroff>destroy</on_poweroff>\
          <devices><emulator>{}</emulator><disk type='file' device='disk'>\
          <driver name='qemu' type='raw'/><source file='{}'><seclabel model='dac' relabel='no'/></source>\
-         <backingStore/><target dev='hda' bus='ide'/><readonly/></disk>\
+         <backingStore/><target dev='vda' bus='virtio'/><readonly/></disk>\
          <controller type='usb' model='none'/><memballoon model='none'/></devices></domain>",
         escape(emulator),
         escape(&disk.display().to_string())

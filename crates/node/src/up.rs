@@ -1,16 +1,15 @@
 //! `up`: manifests in, running VMs out.
 
-use std::fmt::Write;
 use std::time::Instant;
 
 use disklet::vms::UpArgs;
 use disklet_core::plan::Plan;
 
-use crate::failure::Result;
+use crate::failure::{Result, say};
 use crate::interrupt::UntilInterrupted;
 use crate::libvirt::Libvirt;
 use crate::plans::{Planned, plans};
-use crate::record::Records;
+use crate::record::{Phase, Records};
 use crate::verbs::Node;
 use crate::wait::Waiting;
 
@@ -22,7 +21,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         images,
     } = plans(args)?;
     let uri = args.libvirt.connect.as_deref();
-    let (libvirt, waiting) = match args.wait {
+    let (libvirt, mut waiting) = match args.wait {
         None => (Libvirt::open(uri)?, None),
         Some(wait) => {
             let (libvirt, events) = Libvirt::open_listening(uri)?;
@@ -37,24 +36,26 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         config: &config,
         records: &records,
     };
-    let mut text = String::new();
     let mut started = Vec::new();
     for plan in &plans {
+        if let Some(waiting) = &mut waiting {
+            waiting.expect(plan.uuid);
+        }
         let now = start(&node, plan).map_err(|failure| failure.of(&vm_name(plan)))?;
         let word = if now { "started" } else { "is running" };
-        let _ = writeln!(text, "{} {word}", vm_name(plan));
+        say(&format!("{} {word}", vm_name(plan)))?;
         started.push((plan, now));
     }
     // The records name the images from here on.
     drop(images);
-    if let Some(mut waiting) = waiting {
+    if let Some(waiting) = &mut waiting {
         for (plan, now) in started {
             let outcome = waiting.until(&libvirt, plan.uuid, now);
             let outcome = outcome.map_err(|failure| failure.of(&vm_name(plan)))?;
-            let _ = writeln!(text, "{} {outcome}", vm_name(plan));
+            say(&format!("{} {outcome}", vm_name(plan)))?;
         }
     }
-    Ok(text)
+    Ok(String::new())
 }
 
 fn vm_name(plan: &Plan) -> String {
@@ -66,16 +67,18 @@ fn vm_name(plan: &Plan) -> String {
 fn start(node: &Node<'_>, plan: &Plan) -> Result<bool> {
     let held = node.records.hold(plan.uuid)?;
     let before = held.read()?;
-    if before.is_some() && node.libvirt.is_running(plan.uuid)? == Some(true) {
-        return Ok(false);
-    }
-    let is_new = before.is_none();
-    let held = node.prepare(plan, held, &UntilInterrupted)?;
-    if let Err(failure) = node.start(plan, &UntilInterrupted) {
-        if is_new {
-            node.release(held)?;
+    if let Some(before) = &before {
+        node.demand_same_daemon(before)?;
+        if node.libvirt.is_running(plan.uuid)? == Some(true) {
+            // Were it being removed, that has not come far: it runs.
+            node.set_phase(&held, Phase::Ready)?;
+            return Ok(false);
         }
-        return Err(failure);
     }
-    Ok(true)
+    let held = node.prepare(plan, held, &UntilInterrupted)?;
+    match node.start(plan, &UntilInterrupted) {
+        Ok(()) => Ok(true),
+        Err(failure) if before.is_some() => Err(failure),
+        Err(failure) => Err(node.undone(held, failure)),
+    }
 }

@@ -36,12 +36,19 @@ impl Node<'_> {
                 Ok(held)
             }
             // What an earlier run has completed stays for the next.
-            Err(failure) => {
-                if before.is_none() {
-                    self.release(held)?;
-                }
+            Err(failure) if before.is_some() => {
+                self.forget_keys(plan)?;
                 Err(failure)
             }
+            Err(failure) => Err(self.undone(held, failure)),
+        }
+    }
+
+    /// Undoes what was made for a VM that cannot be had; why it cannot.
+    pub(crate) fn undone(&self, held: Held, failure: Failure) -> Failure {
+        match self.release(held) {
+            Ok(()) => failure,
+            Err(undoing) => failure.and_not_undone(&undoing),
         }
     }
 
@@ -49,12 +56,28 @@ impl Node<'_> {
     pub(crate) fn start(&self, plan: &Plan, watch: &dyn Watch) -> Result<()> {
         let outcome = self.carry_out(plan, watch, |step| !is_preparation(step));
         // QEMU has opened its disks, or will not: no key is needed any more.
-        for step in &plan.steps {
-            if let Some(made @ Made::Secret { .. }) = made_by(step) {
-                unmake(self.libvirt, &made)?;
-            }
+        let forgotten = self.forget_keys(plan);
+        outcome.and(forgotten)
+    }
+
+    fn forget_keys(&self, plan: &Plan) -> Result<()> {
+        let keys = plan.steps.iter().filter_map(made_by);
+        keys.filter(|made| matches!(made, Made::Secret { .. }))
+            .try_for_each(|key| unmake(self.libvirt, &key))
+    }
+
+    /// Through another daemon a VM's domain is not to be found, and its disks
+    /// would be taken from under it.
+    pub(crate) fn demand_same_daemon(&self, record: &Record) -> Result<()> {
+        let here = self.libvirt.address()?;
+        if record.libvirt == here {
+            return Ok(());
         }
-        outcome
+        Err(Failure::new(format!(
+            "its domain is at {}, not at {here}",
+            record.libvirt
+        ))
+        .help(format!("use --connect '{}'", record.libvirt)))
     }
 
     /// Removes everything that a record names, in reverse, and then the record.
@@ -90,7 +113,10 @@ impl Node<'_> {
                 continue;
             }
             let held = self.records.hold(record.uuid)?;
-            if held.read()?.is_some_and(|record| is_half(&record)) {
+            // One that runs is not half removed; who says `up` ends that phase.
+            let is_off = self.libvirt.is_running(record.uuid)? != Some(true);
+            let is_here = self.demand_same_daemon(&record).is_ok();
+            if is_off && is_here && held.read()?.is_some_and(|record| is_half(&record)) {
                 self.release(held)
                     .map_err(|failure| failure.of(&record.full_name()))?;
                 removed.push(record.full_name());
@@ -109,7 +135,9 @@ impl Node<'_> {
         _shared: File,
     ) -> Result<()> {
         let made: Vec<Made> = plan.steps.iter().filter_map(made_by).collect();
-        let known = |made: &Made| before.is_some_and(|record| record.made.contains(made));
+        let known = |made: &Made| {
+            before.is_some_and(|record| record.made.iter().any(|there| there.is_at(made)))
+        };
         for made in made.iter().filter(|made| !known(made)) {
             if let Some(what) = is_there(self.libvirt, made)? {
                 return Err(Failure::new(format!(
@@ -119,7 +147,7 @@ impl Node<'_> {
             }
         }
         self.refuse_taken(plan, &made)?;
-        let mut record = Record::of(plan, made);
+        let mut record = Record::of(plan, self.libvirt.address()?, made);
         if let Some(before) = before {
             record.created = before.created;
             record.phase = match before.phase {
@@ -127,15 +155,25 @@ impl Node<'_> {
                 Phase::Preparing => Phase::Preparing,
                 Phase::Ready | Phase::Kept | Phase::Releasing => Phase::Ready,
             };
-            // What the VM had and has no more still has to go with it.
-            let gone = before
-                .made
-                .iter()
-                .filter(|made| !record.made.contains(made));
-            record.made = gone.cloned().chain(record.made.iter().cloned()).collect();
+            record.made = self.with_what_stays(before, record.made)?;
         }
         self.keep_plan(plan)?;
         held.write(&record)
+    }
+
+    /// What the VM had and has no more goes; but volumes, which may hold
+    /// somebody's data, only with the VM, and pools with the last.
+    fn with_what_stays(&self, before: &Record, made: Vec<Made>) -> Result<Vec<Made>> {
+        let is_gone = |old: &&Made| !made.iter().any(|new| new.is_at(old));
+        let mut all = Vec::new();
+        for old in before.made.iter().filter(is_gone) {
+            match old {
+                Made::Volume { .. } | Made::Pool { .. } => all.push(old.clone()),
+                _ => unmake(self.libvirt, old)?,
+            }
+        }
+        all.extend(made);
+        Ok(all)
     }
 
     /// For whoever describes the VM later; secrets are not in it.
@@ -156,8 +194,9 @@ impl Node<'_> {
             let (Some(what), false) = (shares, other.uuid == plan.uuid) else {
                 continue;
             };
-            let running = self.libvirt.is_running(other.uuid)? == Some(true);
-            if running || self.records.is_held(other.uuid) {
+            // In this order: whoever has let go has started it before.
+            let is_held = self.records.is_held(other.uuid);
+            if is_held || self.libvirt.is_running(other.uuid)? == Some(true) {
                 return Err(
                     Failure::new(format!("{what} is in use by VM {}", other.full_name()))
                         .help("two VMs that write to one disk destroy it: stop the other VM first"),
@@ -213,7 +252,7 @@ impl Node<'_> {
         }
     }
 
-    fn set_phase(&self, held: &Held, phase: Phase) -> Result<()> {
+    pub(crate) fn set_phase(&self, held: &Held, phase: Phase) -> Result<()> {
         match held.read()? {
             Some(mut record) if record.phase != phase => {
                 record.phase = phase;

@@ -14,7 +14,7 @@ use disklet_core::diag::Diagnostics;
 use uuid::Uuid;
 
 use crate::console;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, say};
 use crate::interrupt;
 use crate::libvirt::{Event, Events, Libvirt};
 use crate::record::{Record, Records};
@@ -37,21 +37,22 @@ pub(crate) fn down(args: &DownArgs) -> Result<String> {
         config: &config,
         records: &records,
     };
-    let mut text = String::new();
     for record in wanted {
         let name = record.full_name();
         let held = records.hold(record.uuid)?;
+        node.demand_same_daemon(record)
+            .map_err(|failure| failure.of(&name))?;
         stop(&libvirt, &events, record.uuid, args.grace).map_err(|failure| failure.of(&name))?;
         if args.keep_volumes {
             node.release_but_volumes(&held)
                 .map_err(|failure| failure.of(&name))?;
-            let _ = writeln!(text, "{name} stopped, its volumes are kept");
+            say(&format!("{name} stopped, its volumes are kept"))?;
         } else {
             node.release(held).map_err(|failure| failure.of(&name))?;
-            let _ = writeln!(text, "{name} removed");
+            say(&format!("{name} removed"))?;
         }
     }
-    Ok(text)
+    Ok(String::new())
 }
 
 /// Gives the guest time to end by itself; the release ends it otherwise.
@@ -65,7 +66,11 @@ fn stop(libvirt: &Libvirt, events: &Events, uuid: Uuid, grace: Duration) -> Resu
         let left = until.saturating_duration_since(Instant::now());
         match events.receiver.recv_timeout(left) {
             Ok(Event::Stopped(whose, _)) if whose == uuid => return Ok(()),
-            Ok(Event::Interrupted) => return Err(Failure::cancelled()),
+            Ok(Event::Interrupted) => {
+                return Err(Failure::cancelled_but(
+                    "the guest was asked to switch itself off",
+                ));
+            }
             Ok(_) => {}
             Err(_) => return Ok(()),
         }
@@ -100,7 +105,7 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<String> {
     };
     let parts = log.parts();
     let mut out = io::stdout().lock();
-    let (current, older) = parts.split_last().unwrap_or((&parts[0], &[]));
+    let (older, current) = parts.split_at(parts.len() - 1);
     for part in older {
         copy(part, &mut out).map_err(failed)?;
     }
@@ -108,7 +113,9 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<String> {
         log.follow(|bytes| out.write_all(bytes).and_then(|()| out.flush()).is_ok())
             .map_err(failed)?;
     } else {
-        copy(current, &mut out).map_err(failed)?;
+        for part in current {
+            copy(part, &mut out).map_err(failed)?;
+        }
     }
     Ok(String::new())
 }
@@ -147,17 +154,26 @@ pub(crate) fn gc(args: &GcArgs) -> Result<String> {
     Ok(text)
 }
 
-/// The VM of a name, as NAME or NAMESPACE/NAME.
+/// The VM of a name, as NAME or NAMESPACE/NAME, or of a UUID.
 pub(crate) fn select<'r>(all: &'r [Record], name: &str, namespace: &str) -> Result<&'r Record> {
+    if let Some(record) = all.iter().find(|record| record.uuid.to_string() == name) {
+        return Ok(record);
+    }
     let (namespace, short) = name.split_once('/').unwrap_or((namespace, name));
-    all.iter()
-        .find(|record| record.namespace == namespace && record.name == short)
-        .ok_or_else(|| {
-            Failure::new(format!(
-                "there is no VM {namespace}/{short} on this machine"
-            ))
-            .help("disklet ps lists those there are")
-        })
+    let mut named = all
+        .iter()
+        .filter(|record| record.namespace == namespace && record.name == short);
+    match (named.next(), named.next()) {
+        (Some(record), None) => Ok(record),
+        (Some(_), Some(_)) => Err(Failure::new(format!(
+            "there are several VMs {namespace}/{short} on this machine"
+        ))
+        .help("say its UUID instead, which disklet ps -o wide shows")),
+        (None, _) => Err(Failure::new(format!(
+            "there is no VM {namespace}/{short} on this machine"
+        ))
+        .help("disklet ps lists those there are")),
+    }
 }
 
 pub(crate) fn configuration(path: Option<&Path>) -> Result<Config> {

@@ -19,7 +19,7 @@ mod part;
 pub use file::{Caching, FileDevice};
 pub use lock::Access;
 pub use memory::{Fault, MemoryDevice, Request};
-pub use part::Behind;
+pub use part::Part;
 
 use std::fs::File;
 

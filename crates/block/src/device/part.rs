@@ -7,19 +7,19 @@ use crate::error::{Result, invalid};
 
 /// What lies behind the first bytes of a target.
 #[derive(Clone, Copy)]
-pub struct Behind<'t> {
+pub struct Part<'t> {
     target: &'t dyn Target,
     begin: u64,
     size: u64,
 }
 
-impl std::fmt::Debug for Behind<'_> {
+impl std::fmt::Debug for Part<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Behind({} + {})", self.begin, self.size)
+        write!(f, "Part({} + {})", self.begin, self.size)
     }
 }
 
-impl<'t> Behind<'t> {
+impl<'t> Part<'t> {
     /// Everything from `begin` on.
     pub fn new(target: &'t dyn Target, begin: u64) -> Result<Self> {
         let size = target
@@ -42,40 +42,40 @@ impl<'t> Behind<'t> {
     }
 }
 
-impl Size for Behind<'_> {
+impl Size for Part<'_> {
     fn size(&self) -> Result<u64> {
         Ok(self.size)
     }
 }
 
-impl WriteAt for Behind<'_> {
+impl WriteAt for Part<'_> {
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         let place = self.place(offset, buffer.len() as u64)?;
         self.target.write_at(buffer, place)
     }
 }
 
-impl WriteZeroes for Behind<'_> {
+impl WriteZeroes for Part<'_> {
     fn write_zeroes(&self, offset: u64, length: u64, keep: Allocation) -> Result<()> {
         let place = self.place(offset, length)?;
         self.target.write_zeroes(place, length, keep)
     }
 }
 
-impl Discard for Behind<'_> {
+impl Discard for Part<'_> {
     fn discard(&self, offset: u64, length: u64) -> Result<()> {
         let place = self.place(offset, length)?;
         self.target.discard(place, length)
     }
 }
 
-impl Flush for Behind<'_> {
+impl Flush for Part<'_> {
     fn flush(&self) -> Result<()> {
         self.target.flush()
     }
 }
 
-impl Shareable for Behind<'_> {
+impl Shareable for Part<'_> {
     /// Its blocks are not where the file's are.
     fn shareable_file(&self) -> Option<&File> {
         None

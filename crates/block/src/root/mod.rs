@@ -16,7 +16,7 @@ mod header;
 #[cfg(test)]
 mod tests;
 
-pub use fill::fill;
+pub use fill::{Behind, demand_room, fill, is_unused};
 pub use header::{Found, ImageHash, look};
 
 /// Where the disk begins: aligned for any device.

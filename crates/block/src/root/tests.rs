@@ -40,7 +40,7 @@ fn bring_up(
         _ if overwrite => {}
         _ => return Err(found),
     }
-    fill(device, &open(byte), &hash, 1, &Unwatched).unwrap();
+    fill(device, &open(byte), &hash, Behind::Discard, 1, &Unwatched).unwrap();
     Ok("filled")
 }
 
@@ -104,7 +104,7 @@ fn headers_are_told_apart() {
 #[test]
 fn a_device_that_is_too_small_stays_as_it_is() {
     let small = MemoryDevice::new(vec![3; DATA + 600_063]);
-    let error = fill(&small, &open(7), &OLD, 1, &Unwatched).unwrap_err();
+    let error = fill(&small, &open(7), &OLD, Behind::Keep, 1, &Unwatched).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     assert_eq!(small.contents(), vec![3; DATA + 600_063]);
 }
@@ -119,7 +119,7 @@ fn at_every_cut(before: &MemoryDevice, mut check: impl FnMut(&MemoryDevice)) {
             let is_read = matches!(request, Request::Read(..));
             (number >= cut && !is_read).then_some(Fault::Fail)
         });
-        let outcome = fill(&device, &open(8), &NEW, 1, &Unwatched);
+        let outcome = fill(&device, &open(8), &NEW, Behind::Discard, 1, &Unwatched);
         for choice in [
             0_u64,
             u64::MAX,
@@ -169,4 +169,25 @@ fn a_revert_finds_the_old_disk_whole_or_fills_it_anew() {
             Err(found) => assert!(found == Found::Complete(NEW) && holds(left, 8)),
         }
     });
+}
+
+#[test]
+fn what_would_be_overwritten_is_looked_at_byte_by_byte() {
+    let image = image(7).len();
+    let with = |at: usize| {
+        let mut bytes = vec![0; SIZE];
+        bytes[at] = 1;
+        MemoryDevice::new(bytes)
+    };
+    let unused = |device: &MemoryDevice| is_unused(device, image as u64, &Unwatched).unwrap();
+    assert!(unused(&MemoryDevice::zeroed(SIZE)));
+    // Between two samples, in the image's last byte, and at either edge behind it.
+    for at in [DATA + 5001, DATA + image - 1, DATA + image, SIZE - 1] {
+        assert!(!unused(&with(at)), "{at}");
+    }
+    // What stays is nobody's business.
+    let device = with(SIZE - (1 << 20) - 1);
+    assert!(unused(&device));
+    fill(&device, &open(7), &OLD, Behind::Keep, 1, &Unwatched).unwrap();
+    assert_eq!(device.contents()[SIZE - (1 << 20) - 1], 1);
 }

@@ -10,14 +10,17 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use disklet::manifests::device_number;
 use disklet_core::facts::DeviceNumber;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags,
+};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use super::made::is_absence;
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
 
@@ -55,19 +58,50 @@ pub(super) fn open_device(
     }
 }
 
-/// Makes a node of ours for a device.
+/// Makes a node of ours for a device. All VMs' nodes of a device are one: so the
+/// locks by which QEMUs keep off each other's disks meet.
 pub(super) fn show_device(number: DeviceNumber, to: &Path, user: Option<QemuUser>) -> Result<()> {
-    prepare_place(to)?;
+    let _place = prepare_place(to)?;
     let device = rustix::fs::makedev(number.major, number.minor);
-    match fs::symlink_metadata(to) {
+    let common = common_node(to, device)?;
+    match fs::symlink_metadata(&common) {
         Ok(meta) if meta.file_type().is_block_device() && meta.rdev() == device => {}
         Ok(_) => {
-            fs::remove_file(to).map_err(|error| on(to, "removed", error))?;
-            make_node(to, device)?;
+            fs::remove_file(&common).map_err(|error| on(&common, "removed", error))?;
+            make_node(&common, device)?;
         }
-        Err(_) => make_node(to, device)?,
+        Err(_) => make_node(&common, device)?,
     }
-    give_to(to, user)
+    give_to(&common, user)?;
+    match fs::remove_file(to) {
+        Err(error) if !is_absence(&error) => return Err(on(to, "removed", error)),
+        _ => {}
+    }
+    fs::hard_link(&common, to).map_err(|error| on(to, "made", error))
+}
+
+/// Takes a node away again, and the common one with the last.
+pub(super) fn hide_device(to: &Path) -> Result<()> {
+    // A crash may have left the common one without any other.
+    let common = match fs::symlink_metadata(to) {
+        Ok(meta) => common_node(to, meta.rdev())?,
+        Err(_) => return Ok(()),
+    };
+    let _place = prepare_place(to)?;
+    fs::remove_file(to).map_err(|error| on(to, "removed", error))?;
+    if fs::symlink_metadata(&common).is_ok_and(|meta| meta.nlink() == 1) {
+        fs::remove_file(&common).map_err(|error| on(&common, "removed", error))?;
+    }
+    Ok(())
+}
+
+/// Beside the VMs' own directories, whose names are UUIDs.
+fn common_node(to: &Path, device: u64) -> Result<PathBuf> {
+    let of_all = to.parent().and_then(Path::parent);
+    let of_all =
+        of_all.ok_or_else(|| Failure::new(format!("{} is no path of ours", to.display())))?;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    Ok(of_all.join(format!("device-{major}-{minor}")))
 }
 
 fn make_node(to: &Path, device: u64) -> Result<()> {
@@ -138,7 +172,7 @@ pub(super) fn show_file(file: &File, from: &Path, to: &Path, user: Option<QemuUs
         .metadata()
         .map_err(|error| on(from, "looked at", error))?;
     demand_rights(&meta, from, user)?;
-    prepare_place(to)?;
+    let _place = prepare_place(to)?;
     match fs::symlink_metadata(to) {
         Ok(there) if (there.dev(), there.ino()) == (meta.dev(), meta.ino()) => return Ok(()),
         Ok(_) => hide_file(to)?,
@@ -159,18 +193,22 @@ pub(super) fn show_file(file: &File, from: &Path, to: &Path, user: Option<QemuUs
 
 /// Takes a file that was shown away again. That it is not there is as good.
 pub(super) fn hide_file(to: &Path) -> Result<()> {
-    loop {
-        match rustix::mount::unmount(to, UnmountFlags::NOFOLLOW) {
-            // It may have been mounted twice.
-            Ok(()) => {}
-            Err(Errno::INVAL | Errno::NOENT) => break,
-            Err(error) => return Err(on(to, "unmounted", error.into())),
-        }
+    // It may have been mounted twice.
+    while is_mount(to) {
+        rustix::mount::unmount(to, UnmountFlags::NOFOLLOW)
+            .map_err(|error| on(to, "unmounted", error.into()))?;
     }
     match fs::remove_file(to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(on(to, "removed", error)),
+        Err(error) if !is_absence(&error) => Err(on(to, "removed", error)),
         _ => Ok(()),
     }
+}
+
+/// Whether something is mounted there: only root may ask that by unmounting.
+fn is_mount(path: &Path) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let seen = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::BASIC_STATS);
+    seen.is_ok_and(|seen| seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Whoever owns the file decides who may write to it; we do not.
@@ -197,13 +235,21 @@ fn demand_rights(meta: &fs::Metadata, path: &Path, user: Option<QemuUser>) -> Re
 }
 
 /// Our directory for the VM's things, on a filesystem on which device nodes
-/// are devices: /run usually is not.
-fn prepare_place(to: &Path) -> Result<()> {
+/// are devices: /run usually is not. Nobody else changes it while the answer is
+/// held.
+fn prepare_place(to: &Path) -> Result<File> {
     let (Some(of_vm), Some(of_all)) = (to.parent(), to.parent().and_then(Path::parent)) else {
         return Err(Failure::new(format!("{} is no path of ours", to.display())));
     };
     let failed = |error: io::Error| on(of_vm, "made", error);
     fs::create_dir_all(of_all).map_err(failed)?;
+    // The directory above it, since this one may be covered in a moment.
+    let above = of_all.parent().unwrap_or(of_all);
+    // Passed through by QEMU's user, but not to be locked by anybody.
+    fs::set_permissions(above, Permissions::from_mode(0o711)).map_err(failed)?;
+    let lock = File::open(above).map_err(failed)?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+        .map_err(|error| failed(error.into()))?;
     let nodev = rustix::fs::statvfs(of_all)
         .map_err(|error| failed(error.into()))?
         .f_flag
@@ -214,9 +260,10 @@ fn prepare_place(to: &Path) -> Result<()> {
             .map_err(|error| on(of_all, "mounted on", error.into()))?;
     }
     match fs::create_dir(of_vm) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
-        _ => fs::set_permissions(of_vm, Permissions::from_mode(0o711)).map_err(failed),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => fs::set_permissions(of_vm, Permissions::from_mode(0o711)).map_err(failed)?,
     }
+    Ok(lock)
 }
 
 /// Makes something of ours QEMU's.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use disklet_core::plan::{HostPath, Step};
 
-use super::expose::hide_file;
+use super::expose::{hide_device, hide_file};
 use crate::failure::{Result, on};
 use crate::libvirt::{Libvirt, pool_uuid};
 use crate::record::Made;
@@ -77,7 +77,7 @@ pub(crate) fn unmake(libvirt: &Libvirt, made: &Made) -> Result<()> {
             Ok(())
         }
         Made::Device { path, .. } => {
-            remove_file(path)?;
+            hide_device(path)?;
             remove_directory_of(path);
             Ok(())
         }
@@ -85,11 +85,24 @@ pub(crate) fn unmake(libvirt: &Libvirt, made: &Made) -> Result<()> {
     }
 }
 
+/// Durably: the record of it goes afterwards.
 fn remove_file(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(on(path, "removed", error)),
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let removed = fs::remove_file(path)
+        .and_then(|()| fs::File::open(directory))
+        .and_then(|directory| directory.sync_all());
+    match removed {
+        Err(error) if !is_absence(&error) => Err(on(path, "removed", error)),
         _ => Ok(()),
     }
+}
+
+/// What is not there, or cannot be because its directory is none.
+pub(super) fn is_absence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 /// The VM's own directory, unless something else of it is still there.

@@ -11,9 +11,9 @@ use disklet_block::device::{Caching, FileDevice, Size};
 use disklet_block::error::ErrorKind;
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
-use disklet_block::root::{fill, look};
+use disklet_block::root::{Behind, demand_room, fill, is_unused, look};
 use disklet_core::names::Sha256;
-use disklet_core::root::{RootVerdict, judge};
+use disklet_core::root::{RootFact, RootRefusal, RootVerdict, judge};
 
 use crate::failure::{Failure, Result};
 
@@ -30,7 +30,7 @@ pub(super) struct Wanted<'w> {
 /// Fills a device, unless it is complete. Resolution has decided the same from
 /// what it saw; this is what counts.
 pub(super) fn have(device: File, name: &str, wanted: &Wanted<'_>, watch: &dyn Watch) -> Result<()> {
-    let failed = |error| Failure::new(format!("{name}: cannot be filled")).because(error);
+    let failed = |error| failed_to_fill(name, error);
     let device = FileDevice::new(device, name, Caching::Direct).map_err(failed)?;
     let found = root_fact(look(&device).map_err(failed)?);
     let verdict = judge(found, &wanted.digest, wanted.overwrite)
@@ -45,24 +45,66 @@ pub(super) fn have(device: File, name: &str, wanted: &Wanted<'_>, watch: &dyn Wa
                 .help("say it again, to look at it anew"),
         );
     }
-    if verdict == RootVerdict::Fill {
-        let image = FileDevice::open(wanted.image, Caching::Buffered).map_err(failed)?;
-        let image = Image::open(image, Format::Raw, &NoImplicitFiles).map_err(failed)?;
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let size = image.size().map_err(failed)?;
-        let _ = writeln!(io::stderr(), "{name}: filling the root disk from its image");
-        let watch = Told {
-            progress: Progress::new(Some(size), ProgressForm::Auto),
-            watch,
-        };
-        let outcome = fill(&device, &image, wanted.digest.bytes(), threads, &watch);
-        watch.progress.end();
-        outcome.map_err(|error| match error.kind() {
-            ErrorKind::Cancelled => Failure::cancelled(),
-            _ => failed(error),
-        })?;
+    let image = FileDevice::open(wanted.image, Caching::Buffered).map_err(failed)?;
+    let image = Image::open(image, Format::Raw, &NoImplicitFiles).map_err(failed)?;
+    let size = image.size().map_err(failed)?;
+    demand_room(&device, begins, size).map_err(failed)?;
+    match verdict {
+        RootVerdict::Keep(_) => Ok(()),
+        RootVerdict::Fill => {
+            if found == RootFact::Blank && !wanted.overwrite {
+                demand_unused(&device, name, size, watch)?;
+            }
+            fill_from(&device, name, &image, wanted, watch)
+        }
     }
-    Ok(())
+}
+
+/// A device that looks blank may still hold something.
+fn demand_unused(device: &FileDevice, name: &str, image: u64, watch: &dyn Watch) -> Result<()> {
+    let unused = is_unused(device, image, watch).map_err(|error| failed_to_fill(name, error))?;
+    if unused {
+        return Ok(());
+    }
+    let refusal = RootRefusal::Foreign;
+    Err(Failure::new(format!("{name}: {refusal}")).help(refusal.remedy()))
+}
+
+fn fill_from(
+    device: &FileDevice,
+    name: &str,
+    image: &Image,
+    wanted: &Wanted<'_>,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let _ = writeln!(io::stderr(), "{name}: filling the root disk from its image");
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let size = image.size().map_err(|error| failed_to_fill(name, error))?;
+    let watch = Told {
+        progress: Progress::new(Some(size), ProgressForm::Auto),
+        watch,
+    };
+    let behind = match wanted.overwrite {
+        true => Behind::Discard,
+        false => Behind::Keep,
+    };
+    let outcome = fill(
+        device,
+        image,
+        wanted.digest.bytes(),
+        behind,
+        threads,
+        &watch,
+    );
+    watch.progress.end();
+    outcome.map_err(|error| failed_to_fill(name, error))
+}
+
+fn failed_to_fill(name: &str, error: disklet_block::error::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Cancelled => Failure::cancelled(),
+        _ => Failure::new(format!("{name}: cannot be filled")).because(error),
+    }
 }
 
 /// A copy that tells how far it is.

@@ -11,25 +11,38 @@ use crate::failure::{Failure, Result};
 const SYSTEM: &str = "qemu:///system";
 const SESSION: &str = "qemu:///session";
 
-/// The daemon that was asked for; else the system's; else a user's own. Root
-/// has none of its own, so the system's is started.
+/// The daemon that was asked for; else root's is the system's, which is started
+/// if it is not there, and a user's is their own: the system's runs QEMU as
+/// somebody to whom a user cannot give files.
 pub(super) fn connect(wanted: Option<&str>) -> Result<Connect> {
     // Errors are returned; the library would print them as well.
     virt::error::clear_error_callback();
-    if let Some(uri) = wanted {
-        return Connect::open(Some(uri)).map_err(|error| no_answer(uri, error));
+    if let Some(uri) = wanted.filter(|uri| !uri.is_empty()) {
+        let connect = Connect::open(Some(uri)).map_err(|error| no_answer(uri, error))?;
+        return demand_qemu(connect, uri);
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Connect::open(Some(SESSION)).map_err(|error| no_answer(SESSION, error));
     }
     let error = match Connect::open(Some(SYSTEM)) {
         Ok(connect) => return Ok(connect),
         Err(error) => error,
     };
-    if !rustix::process::geteuid().is_root() {
-        return Connect::open(Some(SESSION)).map_err(|error| no_answer(SESSION, error));
-    }
     if std::path::Path::new("/run/libvirt/libvirt-sock").exists() && daemon_runs() {
         return Err(no_answer(SYSTEM, error));
     }
     start_daemon()
+}
+
+fn demand_qemu(connect: Connect, uri: &str) -> Result<Connect> {
+    let scheme = uri.split(':').next().unwrap_or(uri);
+    match scheme.split('+').next() {
+        Some("qemu") => Ok(connect),
+        _ => Err(
+            Failure::new(format!("{uri} is not a libvirt that runs QEMU"))
+                .help("use qemu:///system or qemu:///session, or leave --connect out"),
+        ),
+    }
 }
 
 fn no_answer(uri: &str, error: virt::error::Error) -> Failure {

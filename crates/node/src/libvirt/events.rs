@@ -60,7 +60,12 @@ pub(crate) struct Events {
 /// All that happens from now on.
 pub(super) fn subscribe(connect: &Connect) -> Result<Events> {
     let (sender, receiver) = channel();
-    ffi::on_lifecycle(connect, sender.clone())
-        .map_err(|error| Failure::new("libvirt does not tell of events").because(error))?;
+    subscribe_to(connect, sender.clone())?;
     Ok(Events { receiver, sender })
+}
+
+/// The same, to be sent where others' are.
+pub(super) fn subscribe_to(connect: &Connect, sender: Sender<Event>) -> Result<()> {
+    ffi::on_lifecycle(connect, sender)
+        .map_err(|error| Failure::new("libvirt does not tell of events").because(error))
 }

@@ -8,7 +8,8 @@ mod secrets;
 
 use uuid::Uuid;
 use virt::connect::Connect;
-use virt::domain::Domain;
+use virt::domain::{Domain, DomainState, DomainStateReason, DomainStateReasonEnum};
+use virt::enumutil::Enum;
 use virt::error::{Error, ErrorNumber};
 use virt::stream::Stream;
 use virt::sys;
@@ -30,6 +31,28 @@ pub(crate) struct QemuUser {
     pub(crate) group: u32,
 }
 
+/// What a domain does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// Somebody has stopped it for a while, or QEMU has on an error of a disk.
+    Paused,
+    Off(End),
+}
+
+fn end(reason: &DomainStateReasonEnum) -> End {
+    use virt::domain::DomainShutoffReason as Reason;
+    match reason {
+        Enum::Known(DomainStateReason::Shutoff(Enum::Known(reason))) => match reason {
+            Reason::Destroyed => End::Destroyed,
+            Reason::Crashed | Reason::Failed => End::Failed,
+            _ => End::Shutdown,
+        },
+        Enum::Known(DomainStateReason::Crashed(_)) => End::Failed,
+        _ => End::Shutdown,
+    }
+}
+
 impl Libvirt {
     pub(crate) fn open(uri: Option<&str>) -> Result<Self> {
         let connect = daemon::connect(uri)?;
@@ -42,6 +65,44 @@ impl Libvirt {
         let libvirt = Self::open(uri)?;
         let events = events::subscribe(&libvirt.connect)?;
         Ok((libvirt, events))
+    }
+
+    /// Another connection, whose events go the same way.
+    pub(crate) fn open_telling(uri: Option<&str>, events: &Events) -> Result<Self> {
+        let libvirt = Self::open(uri)?;
+        events::subscribe_to(&libvirt.connect, events.sender.clone())?;
+        Ok(libvirt)
+    }
+
+    /// The daemon's address, by which a VM's record knows it again.
+    pub(crate) fn address(&self) -> Result<String> {
+        self.connect
+            .uri()
+            .map_err(|error| Failure::new("libvirt does not tell its address").because(error))
+    }
+
+    /// What a domain does; nothing if it is not defined.
+    pub(crate) fn state(&self, uuid: Uuid) -> Result<Option<State>> {
+        let Some(domain) = self.find(uuid)? else {
+            return Ok(None);
+        };
+        let state = domain.state().map_err(|error| {
+            Failure::new(format!("domain {uuid} cannot be looked at")).because(error)
+        })?;
+        Ok(Some(match state.0 {
+            Enum::Known(DomainState::Paused | DomainState::PMSuspended) => State::Paused,
+            Enum::Known(DomainState::Shutoff | DomainState::Crashed) => State::Off(end(&state.1)),
+            _ => State::Running,
+        }))
+    }
+
+    /// How a domain has ended, if it does not run.
+    pub(crate) fn end_of(&self, uuid: Uuid) -> Result<Option<End>> {
+        Ok(match self.state(uuid)? {
+            Some(State::Running | State::Paused) => None,
+            Some(State::Off(end)) => Some(end),
+            None => Some(End::Destroyed),
+        })
     }
 
     /// Who QEMU runs as; nothing if that is whoever runs the daemon.
@@ -85,10 +146,10 @@ impl Libvirt {
         Ok(Some(running))
     }
 
-    /// Runs a domain that libvirt forgets when it ends.
+    /// Runs a domain that ends with this connection, and that libvirt forgets.
     pub(crate) fn run_once(&self, xml: &str) -> Result<()> {
         self.connect
-            .create_domain_xml(xml, sys::VIR_DOMAIN_NONE)
+            .create_domain_xml(xml, sys::VIR_DOMAIN_START_AUTODESTROY)
             .map(drop)
             .map_err(|error| Failure::new("a domain cannot be started").because(error))
     }

@@ -17,6 +17,8 @@ pub(crate) struct Record {
     pub(crate) uuid: Uuid,
     /// Seconds since 1970.
     pub(crate) created: u64,
+    /// The daemon that has its domain.
+    pub(crate) libvirt: String,
     /// How far it is.
     pub(crate) phase: Phase,
     /// How many disks it has.
@@ -65,6 +67,15 @@ pub(crate) enum Made {
 pub(super) const VERSION: u32 = 1;
 
 impl Made {
+    /// Whether both stand for the same thing of ours, whatever is behind it.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Device { path: one, .. }, Self::Device { path: two, .. })
+            | (Self::Mount { path: one, .. }, Self::Mount { path: two, .. }) => one == two,
+            _ => self == other,
+        }
+    }
+
     /// Whether both stand for the same device or file of the machine.
     pub(crate) fn uses_what(&self, other: &Self) -> bool {
         match (self, other) {
@@ -90,7 +101,7 @@ impl fmt::Display for Made {
 
 impl Record {
     /// The record of a VM that is about to be made.
-    pub(crate) fn of(plan: &Plan, made: Vec<Made>) -> Self {
+    pub(crate) fn of(plan: &Plan, libvirt: String, made: Vec<Made>) -> Self {
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             version: VERSION,
@@ -98,6 +109,7 @@ impl Record {
             name: plan.name.to_string(),
             uuid: plan.uuid,
             created: since_1970.map_or(0, |time| time.as_secs()),
+            libvirt,
             phase: Phase::Preparing,
             disks: plan.disks.len(),
             images: images_of(plan),

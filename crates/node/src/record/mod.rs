@@ -12,6 +12,7 @@ mod entry;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,24 +56,35 @@ impl Records {
     pub(crate) fn is_held(&self, uuid: Uuid) -> bool {
         let path = self.root.join(uuid.to_string()).join("lock");
         File::open(path).is_ok_and(|lock| {
-            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
+            // Shared: two who ask do not find each other.
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
         })
+    }
+
+    /// The directory of all VMs. Nobody else may look into it, nor take a lock
+    /// that keeps us waiting.
+    fn ensure_root(&self) -> Result<()> {
+        let failed = |error| on(&self.root, "made", error);
+        if !self.root.is_dir() {
+            fs::create_dir_all(&self.root).map_err(failed)?;
+            fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Keeps others from taking devices and pools until it is dropped: what
     /// two VMs share is looked at and written down under it.
     pub(crate) fn hold_shared_things(&self) -> Result<File> {
-        let failed = |error| on(&self.root, "locked", error);
-        fs::create_dir_all(&self.root).map_err(failed)?;
-        let lock = File::open(&self.root).map_err(failed)?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|error| failed(error.into()))?;
+        self.ensure_root()?;
+        let lock = File::open(&self.root).map_err(|error| on(&self.root, "locked", error))?;
+        wait_for(&lock, &self.root)?;
         Ok(lock)
     }
 
     /// Waits until nobody else works on the VM.
     pub(crate) fn hold(&self, uuid: Uuid) -> Result<Held> {
         let directory = self.root.join(uuid.to_string());
+        self.ensure_root()?;
         loop {
             fs::create_dir_all(&directory).map_err(|error| on(&directory, "made", error))?;
             let path = directory.join("lock");
@@ -100,7 +112,7 @@ impl Records {
             let Some(uuid) = name.to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            if read(&entry.path())?.is_none() && !self.is_held(uuid) {
+            if matches!(read(&entry.path()), Ok(None)) && !self.is_held(uuid) {
                 let held = self.hold(uuid)?;
                 if held.read()?.is_none() {
                     held.forget()?;
@@ -121,7 +133,13 @@ impl Records {
         for entry in entries {
             let entry = entry.map_err(|error| on(&self.root, "read", error))?;
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                records.extend(read(&entry.path())?);
+                match read(&entry.path()) {
+                    Ok(record) => records.extend(record),
+                    // One that is damaged must not keep us from all others.
+                    Err(failure) => {
+                        let _ = writeln!(io::stderr(), "warning: {failure}");
+                    }
+                }
             }
         }
         records.sort_by(|one: &Record, other| {
@@ -165,13 +183,22 @@ fn read(directory: &Path) -> Result<Option<Record>> {
         Err(error) => return Err(on(&path, "read", error)),
     };
     let record: Record = serde_json::from_slice(&text).map_err(|error| {
-        Failure::new(format!("{}: is not the record of a VM", path.display())).because(error)
+        Failure::new(format!("{}: is not the record of a VM", path.display()))
+            .because(error)
+            .help("what was made for it has to be found and removed by hand; the directory's name is its UUID")
     })?;
     if record.version != VERSION {
         return Err(Failure::new(format!(
             "{}: has version {}; this program knows version {VERSION}",
             path.display(),
             record.version
+        )));
+    }
+    if !directory.ends_with(record.uuid.to_string()) {
+        return Err(Failure::new(format!(
+            "{}: is the record of another VM, {}",
+            path.display(),
+            record.uuid
         )));
     }
     Ok(Some(record))

@@ -204,8 +204,54 @@ impl Machine {
         found
     }
 
+    /// The UUID of the only VM.
+    pub(crate) fn uuid(&self) -> String {
+        let shown = self.done(&["ps", "-o", "json"]);
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        shown[0]["uuid"].as_str().unwrap().to_owned()
+    }
+
+    /// The UUID of a VM.
+    pub(crate) fn uuid_of(&self, name: &str) -> String {
+        let shown = self.done(&["ps", "-o", "json"]);
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let vms = shown.as_array().unwrap();
+        let vm = vms.iter().find(|vm| vm["name"] == name).unwrap();
+        vm["uuid"].as_str().unwrap().to_owned()
+    }
+
+    /// Ends a VM as somebody with virsh would.
+    pub(crate) fn destroy(&self, name: &str) {
+        self.virsh(&["destroy", &self.uuid_of(name)]).unwrap();
+    }
+
+    /// Waits for a text in a VM's log.
+    pub(crate) fn until_it_says(&self, name: &str, text: &str) {
+        let begun = std::time::Instant::now();
+        loop {
+            let output = self.node(&["logs", name]);
+            if String::from_utf8_lossy(&output.stdout).contains(text) {
+                return;
+            }
+            assert!(begun.elapsed().as_secs() < 60, "{name} does not say {text}");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
+    /// Types a key on a VM's console, and leaves.
+    pub(crate) fn press_a_key(&self, name: &str) {
+        let mut console = self
+            .command(&["console", name])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(console.stdin.as_mut().unwrap(), b"k").unwrap();
+        console.wait().unwrap();
+    }
+
     /// What virsh prints, if it succeeds.
-    fn virsh(&self, arguments: &[&str]) -> Option<String> {
+    pub(crate) fn virsh(&self, arguments: &[&str]) -> Option<String> {
         let output = Command::new("virsh")
             .args(["-q", "-c", &self.libvirt])
             .args(arguments)

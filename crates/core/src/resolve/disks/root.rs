@@ -85,11 +85,8 @@ impl Resolver<'_> {
             Some(RootVerdict::Keep(offset)) => offset,
             Some(RootVerdict::Fill) | None => DATA_OFFSET,
         };
-        // What is complete has fitted.
-        if !matches!(verdict, Some(RootVerdict::Keep(_))) {
-            let image = stored.size.filter(|_| seen_size.is_some());
-            check_root_device(device_size, image, place, diags);
-        }
+        let needed = stored.size.filter(|_| seen_size.is_some());
+        check_root_device(device_size, data_offset, needed, place, diags);
         let storage = claimed.storage(vm, device.number);
         let data = device_size.as_bytes().saturating_sub(data_offset);
         Some(Piece {
@@ -167,12 +164,13 @@ impl Resolver<'_> {
 /// The header must fit, and the image behind it.
 fn check_root_device(
     device: ByteSize,
+    data_offset: u64,
     image: Option<ByteSize>,
     place: &Place,
     diags: &mut Diagnostics,
 ) {
     let image = image.map_or(0, ByteSize::as_bytes);
-    let needed = image.max(1).saturating_add(DATA_OFFSET);
+    let needed = image.max(1).saturating_add(data_offset);
     if device.as_bytes() < needed {
         let least = ByteSize::from_bytes(needed);
         diags.push(
