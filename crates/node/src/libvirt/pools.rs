@@ -1,7 +1,7 @@
 //! Pools: directories of ours that libvirt lists as well.
 
 use uuid::Uuid;
-use virt::error::ErrorNumber;
+use virt::error::{Error, ErrorNumber};
 use virt::storage_pool::StoragePool;
 
 use super::Libvirt;
@@ -24,18 +24,16 @@ impl Libvirt {
         let pool = match self.find_pool(uuid)? {
             Some(pool) => pool,
             None if self.is_pool(directory) => return Ok(()),
-            None => {
-                let name = self.free_pool_name(name, uuid);
-                let xml = pool_xml(&name, uuid, directory);
-                self.connect
-                    .define_storage_pool_xml(&xml, 0)
-                    .map_err(failed)?
-            }
+            None => self.define_pool(name, uuid, directory).map_err(failed)?,
         };
         if pool.is_active().map_err(failed)? {
             return Ok(());
         }
-        pool.create(0).map_err(failed)
+        match pool.create(0) {
+            // Another VM's `up` was faster.
+            Err(_) if pool.is_active().is_ok_and(|active| active) => Ok(()),
+            outcome => outcome.map_err(failed),
+        }
     }
 
     /// Has libvirt forget a pool of ours. The directory stays.
@@ -68,13 +66,19 @@ impl Libvirt {
             .is_ok()
     }
 
-    /// The name, or one beside it if somebody else has it for another
-    /// directory.
-    fn free_pool_name(&self, name: &str, uuid: Uuid) -> String {
-        match self.connect.lookup_storage_pool_by_name(name) {
-            Ok(_) => format!("{name}-{}", &uuid.simple().to_string()[..8]),
-            Err(_) => name.to_owned(),
-        }
+    /// Under its name, or under one beside it if somebody else has that for
+    /// another directory, or takes it at this moment.
+    fn define_pool(
+        &self,
+        name: &str,
+        uuid: Uuid,
+        directory: &str,
+    ) -> std::result::Result<StoragePool, Error> {
+        let define = |name: &str| {
+            let xml = pool_xml(name, uuid, directory);
+            self.connect.define_storage_pool_xml(&xml, 0)
+        };
+        define(name).or_else(|_| define(&format!("{name}-{}", &uuid.simple().to_string()[..8])))
     }
 }
 
