@@ -2,17 +2,19 @@
 //! be said again at any time, and after any crash.
 
 use std::fs::File;
+use std::time::{Duration, Instant};
 
 use disklet_block::convert::Watch;
 use disklet_block::new_file::replace_file;
 use disklet_core::config::Config;
-use disklet_core::plan::{Plan, Step};
+use disklet_core::plan::{Plan, Step, StepKind};
 use disklet_core::text::Reveal;
+use uuid::Uuid;
 
 use crate::cut::{self, Cut};
 use crate::executor::{Executor, is_there, made_by, unmake};
 use crate::failure::{Failure, Result, on};
-use crate::libvirt::Libvirt;
+use crate::libvirt::{Event, Events, Libvirt};
 use crate::record::{Held, Made, Phase, Record, Records};
 
 /// This machine, as far as VMs go.
@@ -37,8 +39,11 @@ impl Node<'_> {
             }
             // What an earlier run has completed stays for the next.
             Err(failure) if before.is_some() => {
-                self.forget_keys(plan)?;
-                Err(failure)
+                let forgotten = self.forget_keys(plan);
+                Err(match forgotten {
+                    Ok(()) => failure,
+                    Err(undoing) => failure.and_not_undone(&undoing),
+                })
             }
             Err(failure) => Err(self.undone(held, failure)),
         }
@@ -78,6 +83,28 @@ impl Node<'_> {
             record.libvirt
         ))
         .help(format!("use --connect '{}'", record.libvirt)))
+    }
+
+    /// Gives a guest time to end by itself; the release ends it otherwise.
+    pub(crate) fn stop(&self, events: &Events, uuid: Uuid, grace: Duration) -> Result<()> {
+        if grace.is_zero() || self.libvirt.is_running(uuid)? != Some(true) {
+            return Ok(());
+        }
+        self.libvirt.ask_to_stop(uuid)?;
+        let until = Instant::now() + grace;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match events.receiver.recv_timeout(left) {
+                Ok(Event::Stopped(whose, _)) if whose == uuid => return Ok(()),
+                Ok(Event::Interrupted) => {
+                    return Err(Failure::cancelled_but(
+                        "the guest was asked to switch itself off",
+                    ));
+                }
+                Ok(_) => {}
+                Err(_) => return Ok(()),
+            }
+        }
     }
 
     /// Removes everything that a record names, in reverse, and then the record.
@@ -265,5 +292,5 @@ impl Node<'_> {
 
 /// Everything but the start.
 fn is_preparation(step: &Step) -> bool {
-    !matches!(step, Step::StartDomain { .. })
+    step.kind() != StepKind::StartDomain
 }

@@ -4,19 +4,17 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use disklet::manifests::{DiagnosticsFormat, configuration_file};
 use disklet::report::report;
 use disklet::vms::{ConsoleArgs, DownArgs, GcArgs, LogsArgs};
 use disklet_core::config::Config;
 use disklet_core::diag::Diagnostics;
-use uuid::Uuid;
 
 use crate::console;
 use crate::failure::{Failure, Result, say};
 use crate::interrupt;
-use crate::libvirt::{Event, Events, Libvirt};
+use crate::libvirt::Libvirt;
 use crate::record::{Record, Records};
 use crate::serial::SerialLog;
 use crate::verbs::Node;
@@ -42,7 +40,8 @@ pub(crate) fn down(args: &DownArgs) -> Result<String> {
         let held = records.hold(record.uuid)?;
         node.demand_same_daemon(record)
             .map_err(|failure| failure.of(&name))?;
-        stop(&libvirt, &events, record.uuid, args.grace).map_err(|failure| failure.of(&name))?;
+        node.stop(&events, record.uuid, args.grace)
+            .map_err(|failure| failure.of(&name))?;
         if args.keep_volumes {
             node.release_but_volumes(&held)
                 .map_err(|failure| failure.of(&name))?;
@@ -53,28 +52,6 @@ pub(crate) fn down(args: &DownArgs) -> Result<String> {
         }
     }
     Ok(String::new())
-}
-
-/// Gives the guest time to end by itself; the release ends it otherwise.
-fn stop(libvirt: &Libvirt, events: &Events, uuid: Uuid, grace: Duration) -> Result<()> {
-    if grace.is_zero() || libvirt.is_running(uuid)? != Some(true) {
-        return Ok(());
-    }
-    libvirt.ask_to_stop(uuid)?;
-    let until = Instant::now() + grace;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match events.receiver.recv_timeout(left) {
-            Ok(Event::Stopped(whose, _)) if whose == uuid => return Ok(()),
-            Ok(Event::Interrupted) => {
-                return Err(Failure::cancelled_but(
-                    "the guest was asked to switch itself off",
-                ));
-            }
-            Ok(_) => {}
-            Err(_) => return Ok(()),
-        }
-    }
 }
 
 pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {

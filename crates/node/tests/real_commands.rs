@@ -12,15 +12,8 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use disklet_block::device::Size;
-use support::fixtures::{Fixture, Kind};
+use support::fixtures::{Fixture, Kind, waiting};
 use support::{Machine, guest};
-
-fn waiting(name: &str) -> (Machine, Fixture) {
-    let machine = Machine::new(name);
-    let guest = guest::waiting_disk();
-    let fixture = Fixture::of_guest(&machine, name, Kind::NewVolume, &guest);
-    (machine, fixture)
-}
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]

@@ -11,15 +11,8 @@ mod support;
 
 use std::process::Stdio;
 
-use support::fixtures::{Fixture, Kind, LoopDevice};
+use support::fixtures::{Fixture, Kind, LoopDevice, waiting};
 use support::{Machine, guest};
-
-fn waiting(name: &str) -> (Machine, Fixture) {
-    let machine = Machine::new(name);
-    let guest = guest::waiting_disk();
-    let fixture = Fixture::of_guest(&machine, name, Kind::NewVolume, &guest);
-    (machine, fixture)
-}
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]

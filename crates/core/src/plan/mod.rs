@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::cloudinit::CloudInit;
 use crate::domain::Domain;
-use crate::names::{Namespace, ObjectName};
+use crate::names::{Namespace, ObjectName, Sha256};
 
 /// The plan of one VM.
 #[derive(Debug, Clone)]
@@ -45,4 +45,14 @@ pub struct Plan {
     pub cloud_init: CloudInit,
     /// What is not known yet, each in a sentence.
     pub known_later: Vec<String>,
+}
+
+impl Plan {
+    /// The digests of the images that it uses, as far as they are known.
+    pub fn images(&self) -> impl Iterator<Item = Sha256> + '_ {
+        self.disks.iter().filter_map(|disk| match &disk.source {
+            Source::Image { digest, .. } | Source::PersistentRoot { digest, .. } => *digest,
+            _ => None,
+        })
+    }
 }

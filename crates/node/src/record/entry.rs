@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use disklet_core::plan::{Plan, Step};
+use disklet_core::plan::Plan;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -112,7 +112,7 @@ impl Record {
             libvirt,
             phase: Phase::Preparing,
             disks: plan.disks.len(),
-            images: images_of(plan),
+            images: plan.images().map(|digest| digest.to_string()).collect(),
             made,
         }
     }
@@ -121,13 +121,4 @@ impl Record {
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
-}
-
-/// The digests of the images that a plan uses.
-fn images_of(plan: &Plan) -> Vec<String> {
-    let digests = plan.steps.iter().filter_map(|step| match step {
-        Step::PullImage { digest, .. } => digest.clone(),
-        _ => None,
-    });
-    digests.collect()
 }

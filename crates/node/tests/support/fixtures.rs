@@ -133,6 +133,14 @@ impl Fixture {
     }
 }
 
+/// A VM whose guest waits for a key.
+pub(crate) fn waiting(name: &str) -> (Machine, Fixture) {
+    let machine = Machine::new(name);
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, name, Kind::NewVolume, &guest);
+    (machine, fixture)
+}
+
 fn manifest(name: &str, kind: Kind, path: &str) -> String {
     let flex = |options: &str| {
         format!(
