@@ -30,9 +30,30 @@ pub struct Config {
     pub default_memory: ByteSize,
     /// The CPU of VMs that ask for none.
     pub cpu_model: CpuModel,
+    /// What machines with UEFI boot with.
+    pub uefi: UefiFiles,
     /// Where the mapping of image names to addresses is: a file, or a directory
     /// of them.
     pub image_translations: Option<String>,
+}
+
+/// UEFI, as files of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UefiFiles {
+    /// The firmware.
+    pub code: String,
+    /// The variables of a new machine.
+    pub variables: String,
+}
+
+impl Default for UefiFiles {
+    /// Where Debian's package ovmf has them.
+    fn default() -> Self {
+        Self {
+            code: "/usr/share/OVMF/OVMF_CODE_4M.fd".to_owned(),
+            variables: "/usr/share/OVMF/OVMF_VARS_4M.fd".to_owned(),
+        }
+    }
 }
 
 /// A directory for volumes.
@@ -114,6 +135,7 @@ impl Default for Config {
             hypervisor: HypervisorChoice::Auto,
             default_memory: ByteSize::from_bytes(1 << 30),
             cpu_model: CpuModel::Default,
+            uefi: UefiFiles::default(),
             image_translations: None,
         };
         config.complete();
@@ -126,7 +148,7 @@ impl Config {
     pub const VOLUMES: &str = "volumes";
 
     /// The settings that a file can have.
-    pub(crate) const FIELDS: [&str; 10] = [
+    pub(crate) const FIELDS: [&str; 11] = [
         "dataDir",
         "runDir",
         "kubeletRoot",
@@ -136,6 +158,7 @@ impl Config {
         "domainType",
         "defaultMemory",
         "cpuModel",
+        "uefi",
         "imageTranslations",
     ];
 
@@ -223,6 +246,15 @@ impl Config {
         }
         if let Some(word) = fields.spanned_text("cpuModel", diags) {
             self.cpu_model = read_cpu_model(&word, diags);
+        }
+        if let Some(mut uefi) = fields.fields("uefi", diags) {
+            let UefiFiles { code, variables } = &mut self.uefi;
+            for (key, target) in [("code", code), ("variables", variables)] {
+                if let Some(path) = host_path(&mut uefi, key, diags) {
+                    *target = path;
+                }
+            }
+            uefi.no_others(&["code", "variables"], diags);
         }
         if let Some(path) = host_path(&mut fields, "imageTranslations", diags) {
             self.image_translations = Some(path);

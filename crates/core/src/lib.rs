@@ -21,6 +21,7 @@ pub mod names;
 pub mod plan;
 pub mod resolve;
 pub mod root;
+pub mod source;
 pub mod text;
 pub mod units;
 pub mod url;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::diag::is_unprintable;
 use crate::text::Secret;
 
 /// How a file is fetched.
@@ -139,6 +140,25 @@ impl Url {
         &self.host
     }
 
+    /// The port, the scheme's own if it names none.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.unwrap_or(self.scheme.port())
+    }
+
+    /// What follows a `?`.
+    #[must_use]
+    pub fn query(&self) -> Option<&Secret> {
+        self.query.as_ref()
+    }
+
+    /// The path that its escapes stand for, if that is text that shows.
+    #[must_use]
+    pub fn decoded_path(&self) -> Option<String> {
+        let path = String::from_utf8(without_percents(&self.path)).ok()?;
+        (!path.chars().any(is_unprintable)).then_some(path)
+    }
+
     /// The user and password in it.
     #[must_use]
     pub fn login(&self) -> Option<&Login> {
@@ -149,10 +169,7 @@ impl Url {
     /// may it be told the same secrets.
     #[must_use]
     pub fn is_same_origin(&self, other: &Self) -> bool {
-        let origin = |url: &Self| {
-            let port = url.port.unwrap_or(url.scheme.port());
-            (url.scheme, url.host.to_ascii_lowercase(), port)
-        };
+        let origin = |url: &Self| (url.scheme, url.host.to_ascii_lowercase(), url.port());
         origin(self) == origin(other)
     }
 

@@ -45,14 +45,20 @@ pub(crate) fn describe(args: &DescribeArgs) -> Result<String> {
 /// takes.
 fn chain(disk: &Value) -> Value {
     let source = &disk["source"];
+    let copied = &disk["copiedTo"];
+    // What QEMU opens is the copy where there is one, else the master.
+    let master = match copied {
+        Value::Null => &disk["format"],
+        copied => &copied["masterFormat"],
+    };
     let links = [
-        ("file", &disk["format"]),
-        ("exposedAt", &disk["format"]),
-        ("path", &Value::Null),
-        ("backing", &source["backingFormat"]),
+        (&copied["file"], &disk["format"]),
+        (&source["exposedAt"], master),
+        (&source["path"], &Value::Null),
+        (&source["file"], master),
     ];
-    let links = links.into_iter().filter_map(|(key, format)| {
-        let path = source[key].as_str()?;
+    let links = links.into_iter().filter_map(|(path, format)| {
+        let path = path.as_str()?;
         let meta = fs::metadata(path).ok();
         let is_file = meta.as_ref().is_some_and(fs::Metadata::is_file);
         Some(json!({

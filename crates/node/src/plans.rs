@@ -39,7 +39,7 @@ pub(crate) fn plans(args: &UpArgs) -> Result<Planned> {
     // What is wrong without the images is wrong with them: nothing is fetched.
     let mut first = Diagnostics::default();
     resolve(&given.objects, &given.config, &facts, &mut first);
-    if diags.errors() + first.errors() == 0 && !given.objects.vm_pods.is_empty() {
+    if diags.errors() + first.errors() == 0 && given.objects.has_vms() {
         trial::decide(&mut given.config, args.libvirt.connect.as_deref())?;
         fetch_missing(&given, &questions, &facts)?;
     }
@@ -94,8 +94,7 @@ fn fetch_missing(given: &Given, questions: &Questions, facts: &Facts) -> Result<
     Store::of(&given.config.data_dir)
         .answer(questions, &mut known)
         .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
-    for pod in &given.objects.vm_pods {
-        let image = &pod.container.image.value;
+    for image in given.objects.images() {
         if known.image(image) != Fact::Unknown {
             continue;
         }

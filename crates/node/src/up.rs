@@ -5,6 +5,7 @@ use std::time::Instant;
 use disklet::vms::UpArgs;
 use disklet_core::plan::Plan;
 
+use crate::executor::demand_supported;
 use crate::failure::{Result, say};
 use crate::interrupt::UntilInterrupted;
 use crate::libvirt::Libvirt;
@@ -20,6 +21,9 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         plans,
         images,
     } = plans(args)?;
+    for plan in &plans {
+        demand_supported(plan).map_err(|failure| failure.of(&vm_name(plan)))?;
+    }
     let uri = args.libvirt.connect.as_deref();
     let (libvirt, mut waiting) = match args.wait {
         None => (Libvirt::open(uri)?, None),

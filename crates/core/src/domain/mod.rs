@@ -6,16 +6,21 @@
 //! stands inside an image.
 
 mod element;
+mod firmware;
+mod limits;
 mod target;
 mod tuning;
 mod xml;
 
 use uuid::Uuid;
 
+pub use firmware::{Firmware, Uefi};
+pub use limits::IoLimits;
 pub use target::{Bus, Serial, Target};
 pub use tuning::{Cache, Io, Tuning};
 
 use crate::manifest::{CpuModel, CpuSetting};
+use crate::source::Network;
 use crate::units::ByteSize;
 
 /// How guests are run.
@@ -48,10 +53,42 @@ pub struct Domain {
     pub emulator: String,
     /// Its disks, in order.
     pub disks: Vec<Disk>,
-    /// The hardware address of its one network interface.
-    pub mac: String,
+    /// What it boots with.
+    pub firmware: Firmware,
+    /// Its network interfaces.
+    pub interfaces: Vec<Interface>,
     /// Where everything goes that the guest writes to its serial port.
     pub serial_log: String,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its hardware address.
+    pub mac: String,
+    /// What the guest sees it as.
+    pub model: InterfaceModel,
+}
+
+/// What a guest sees a network interface as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InterfaceModel {
+    /// The fast one.
+    #[default]
+    Virtio,
+    /// For guests without a virtio driver.
+    E1000,
+}
+
+impl InterfaceModel {
+    /// As libvirt writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio",
+            Self::E1000 => "e1000",
+        }
+    }
 }
 
 /// The object that a domain belongs to.
@@ -94,70 +131,107 @@ impl Format {
 }
 
 /// What the guest sees a disk as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
     /// A disk.
     Disk,
     /// A CD-ROM.
     Cdrom,
+    /// A SCSI unit to which the guest's commands go through as they are.
+    Lun,
+}
+
+impl DeviceKind {
+    /// As libvirt writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Cdrom => "cdrom",
+            Self::Lun => "lun",
+        }
+    }
 }
 
 /// One disk of a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// Disk or CD-ROM.
+    /// Disk, CD-ROM or unit.
     pub device: DeviceKind,
-    /// Where its bytes are.
-    pub source: DiskSource,
-    /// What they are.
-    pub format: Format,
+    /// What QEMU opens.
+    pub top: Layer,
+    /// What that is laid over, topmost first.
+    pub below: Vec<Layer>,
     /// Where the guest finds it.
     pub target: Target,
     /// What the guest knows it by.
     pub serial: Serial,
     /// The guest cannot write.
     pub read_only: bool,
-    /// The guest boots from it.
-    pub boots: bool,
+    /// Other guests write to it as well.
+    pub shareable: bool,
+    /// What is read from below is kept in the top layer.
+    pub copy_on_read: bool,
+    /// Its turn when the guest looks for something to boot.
+    pub boot: Option<u32>,
+    /// How the host treats it.
+    pub tuning: Tuning,
+    /// How much of it the guest may use in a second.
+    pub limits: IoLimits,
 }
 
-/// Where a disk's bytes are.
+/// Something with a format, at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DiskSource {
-    /// A file, and the files below it, topmost first.
-    File {
-        /// Its path.
-        path: String,
-        /// What it is laid over.
-        backing: Vec<BackingFile>,
-    },
-    /// A block device.
+pub struct Layer {
+    /// Where.
+    pub at: Location,
+    /// What is there.
+    pub format: Format,
+}
+
+/// Where bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// In a file.
+    File(String),
+    /// On a block device.
     Block {
         /// Its path.
         path: String,
-        /// The part of it that the guest sees; absent: all.
+        /// The part of it that is meant; absent: all.
         slice: Option<Slice>,
     },
-    /// An image in a Ceph pool.
-    Rbd {
-        /// The pool.
-        pool: String,
-        /// The image.
-        image: String,
-        /// Monitors, host and port.
-        monitors: Vec<(String, u16)>,
+    /// At a server.
+    Network {
+        /// Which.
+        network: Network,
         /// Who asks.
-        auth: Option<RbdAuth>,
+        auth: Option<Auth>,
     },
 }
 
-/// A file below a disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BackingFile {
-    /// Its path.
-    pub path: String,
-    /// Its format.
-    pub format: Format,
+impl Layer {
+    /// A file.
+    #[must_use]
+    pub fn file(path: &str, format: Format) -> Self {
+        Self {
+            at: Location::File(path.to_owned()),
+            format,
+        }
+    }
+
+    /// A whole device, raw.
+    #[must_use]
+    pub fn device(path: &str) -> Self {
+        Self {
+            at: Location::Block {
+                path: path.to_owned(),
+                slice: None,
+            },
+            format: Format::Raw,
+        }
+    }
 }
 
 /// A part of a device.
@@ -169,11 +243,38 @@ pub struct Slice {
     pub size: u64,
 }
 
-/// A Ceph user, and the libvirt secret with its key.
+/// A user of a server, and the libvirt secret with its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RbdAuth {
-    /// The user without `client.`
+pub struct Auth {
+    /// The user; of Ceph without `client.`
     pub user: String,
+    /// What sort of key it is.
+    pub kind: KeyKind,
     /// The libvirt secret's UUID.
     pub secret: Uuid,
+}
+
+/// What sort of key a secret is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyKind {
+    /// A cephx key, in base64 as Ceph prints it.
+    Ceph,
+    /// A CHAP password of an iSCSI target.
+    Iscsi,
+    /// A password of a web server; only clones use one, so libvirt never
+    /// hears of it.
+    Web,
+}
+
+impl KeyKind {
+    /// As libvirt writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ceph => "ceph",
+            Self::Iscsi => "iscsi",
+            Self::Web => "web",
+        }
+    }
 }

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!   slot 0x01 the chipset      0x03 network       0x04 virtio-scsi controller
-//!   slots 0x05 … 0x18 virtio-blk disks a … t      0x1d entropy   0x1e balloon
+//!   slots 0x05 … 0x18 virtio-blk disks a … t      0x1c SATA controller
+//!   0x1d entropy       0x1e balloon
 //! ```
 
 use std::fmt;
@@ -25,6 +26,8 @@ pub enum Bus {
     Scsi,
     /// PCI, each disk on its own.
     Virtio,
+    /// The one AHCI controller, for guests without virtio drivers.
+    Sata,
 }
 
 impl From<DiskDriver> for Bus {
@@ -43,22 +46,28 @@ impl Bus {
         match self {
             Self::Scsi => "scsi",
             Self::Virtio => "virtio",
+            Self::Sata => "sata",
         }
     }
 
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Scsi, Self::Virtio, Self::Sata];
+
     /// How many disks a VM pod may have on it, root and cloud-init included:
-    /// the letters of the alphabet, and what Virtlet promises for virtio-blk.
+    /// the letters of the alphabet, what Virtlet promises for virtio-blk, and
+    /// the ports of an AHCI controller.
     #[must_use]
     pub fn limit(self) -> u8 {
         match self {
             Self::Scsi => 26,
             Self::Virtio => 20,
+            Self::Sata => 6,
         }
     }
 
     fn prefix(self) -> &'static str {
         match self {
-            Self::Scsi => "sd",
+            Self::Scsi | Self::Sata => "sd",
             Self::Virtio => "vd",
         }
     }
@@ -67,6 +76,7 @@ impl Bus {
 pub(super) const NETWORK_SLOT: u8 = 0x03;
 pub(super) const SCSI_SLOT: u8 = 0x04;
 const FIRST_DISK_SLOT: u8 = 0x05;
+pub(super) const SATA_SLOT: u8 = 0x1c;
 pub(super) const ENTROPY_SLOT: u8 = 0x1d;
 pub(super) const BALLOON_SLOT: u8 = 0x1e;
 
@@ -83,6 +93,15 @@ impl Target {
     pub fn new(bus: Bus, index: usize) -> Option<Self> {
         let index = u8::try_from(index).ok().filter(|n| *n < bus.limit())?;
         Some(Self { bus, index })
+    }
+
+    /// The disk of a bus by its name, such as `sdb`.
+    #[must_use]
+    pub fn named(bus: Bus, name: &str) -> Option<Self> {
+        match name.strip_prefix(bus.prefix())?.as_bytes() {
+            [letter @ b'a'..=b'z'] => Self::new(bus, usize::from(letter - b'a')),
+            _ => None,
+        }
     }
 
     /// The bus.
@@ -104,7 +123,7 @@ impl Target {
         match self.bus {
             Bus::Scsi => {
                 let product = match device {
-                    DeviceKind::Disk => "HARDDISK",
+                    DeviceKind::Disk | DeviceKind::Lun => "HARDDISK",
                     DeviceKind::Cdrom => "CD-ROM",
                 };
                 GuestDevice {
@@ -115,6 +134,13 @@ impl Target {
                     ),
                 }
             }
+            Bus::Sata => GuestDevice {
+                by_id: format!("/dev/disk/by-id/ata-QEMU_HARDDISK_{serial}"),
+                by_path: format!(
+                    "/dev/disk/by-path/pci-0000:00:{SATA_SLOT:02x}.0-ata-{}",
+                    self.index + 1
+                ),
+            },
             Bus::Virtio => GuestDevice {
                 by_id: format!("/dev/disk/by-id/virtio-{serial}"),
                 by_path: format!("/dev/disk/by-path/pci-0000:00:{:02x}.0", self.slot()),
@@ -128,7 +154,8 @@ impl Target {
 
     pub(super) fn address(self) -> Element {
         match self.bus {
-            Bus::Scsi => element("address")
+            // SATA has units only, and SCSI one target with all units.
+            Bus::Scsi | Bus::Sata => element("address")
                 .with("type", "drive")
                 .with("controller", 0)
                 .with("bus", 0)
@@ -158,6 +185,17 @@ impl Serial {
     const MOST: usize = 20;
     const HASH_DIGITS: usize = 8;
     const STEM: usize = Self::MOST - Self::HASH_DIGITS - 1;
+
+    /// What a user may choose.
+    pub const ALLOWED: &str = "1 to 20 letters, digits, '-', '_', '.' and '+'";
+
+    /// A user's own.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.+".contains(&b);
+        let valid = (1..=Self::MOST).contains(&text.len()) && text.bytes().all(fits);
+        valid.then(|| Self(text.to_owned()))
+    }
 
     /// The root disk's.
     #[must_use]
@@ -224,7 +262,7 @@ mod tests {
     #[test]
     fn the_last_virtio_disk_does_not_meet_other_devices() {
         let last = Target::new(Bus::Virtio, 19).unwrap();
-        assert!(last.slot() < ENTROPY_SLOT);
+        assert!(last.slot() < SATA_SLOT && SATA_SLOT < ENTROPY_SLOT);
     }
 
     #[test]

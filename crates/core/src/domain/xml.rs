@@ -1,11 +1,10 @@
 //! A domain's XML.
 
 use super::element::{Element, element, text};
-use super::target::{BALLOON_SLOT, ENTROPY_SLOT, NETWORK_SLOT, SCSI_SLOT, pci};
-use super::{
-    BackingFile, Cache, Cpu, DeviceKind, Disk, DiskSource, Domain, Hypervisor, Io, Tuning,
-};
+use super::target::{BALLOON_SLOT, Bus, ENTROPY_SLOT, NETWORK_SLOT, SATA_SLOT, SCSI_SLOT, pci};
+use super::{Auth, Cpu, DeviceKind, Disk, Domain, Hypervisor, Interface, Io, Layer, Location};
 use crate::manifest::{CpuModel, CpuSetting};
+use crate::source::{Nbd, NbdServer, Network};
 
 /// The namespace of our mark in a domain's metadata.
 const XMLNS: &str = "https://disklet.io/xmlns/domain/1";
@@ -45,15 +44,7 @@ impl Domain {
                     .with("type", "smbios")
                     .child(element("system").child(text("entry", self.uuid).with("name", "uuid"))),
             )
-            .child(
-                element("os")
-                    .child(
-                        text("type", "hvm")
-                            .with("arch", "x86_64")
-                            .with("machine", "pc"),
-                    )
-                    .child(element("smbios").with("mode", "sysinfo")),
-            )
+            .child(self.os())
             .child(element("features").child(element("acpi")))
             .children(cpu(&self.cpu))
             .child(element("clock").with("offset", "utc"))
@@ -63,6 +54,16 @@ impl Domain {
             .child(self.devices())
     }
 
+    fn os(&self) -> Element {
+        let machine = text("type", "hvm")
+            .with("arch", "x86_64")
+            .with("machine", "pc");
+        element("os")
+            .child(machine)
+            .children(self.firmware.elements())
+            .child(element("smbios").with("mode", "sysinfo"))
+    }
+
     fn metadata(&self) -> Element {
         element("metadata").child(
             element("disklet:vm")
@@ -70,6 +71,17 @@ impl Domain {
                 .with("namespace", &self.owner.namespace)
                 .with("name", &self.owner.name),
         )
+    }
+
+    /// Only where a disk hangs on it: `pc` has none of its own.
+    fn sata_controller(&self) -> Option<Element> {
+        let used = self.disks.iter().any(|disk| disk.target.bus() == Bus::Sata);
+        used.then(|| {
+            element("controller")
+                .with("type", "sata")
+                .with("index", 0)
+                .child(pci(SATA_SLOT))
+        })
     }
 
     fn devices(&self) -> Element {
@@ -88,13 +100,8 @@ impl Domain {
                     .with("type", "usb")
                     .with("model", "none"),
             )
-            .child(
-                element("interface")
-                    .with("type", "user")
-                    .child(element("mac").with("address", &self.mac))
-                    .child(element("model").with("type", "virtio"))
-                    .child(pci(NETWORK_SLOT)),
-            )
+            .children(self.sata_controller())
+            .children(self.interfaces.iter().map(interface))
             .child(
                 element("serial")
                     .with("type", "pty")
@@ -131,70 +138,64 @@ impl Domain {
     }
 }
 
+/// All of a VM is on the pod's network, so it has one at most.
+fn interface(interface: &Interface) -> Element {
+    element("interface")
+        .with("type", "user")
+        .child(element("mac").with("address", &interface.mac))
+        .child(element("model").with("type", interface.model.name()))
+        .child(pci(NETWORK_SLOT))
+}
+
 fn disk(disk: &Disk) -> Element {
-    let kind = match disk.source {
-        DiskSource::File { .. } => "file",
-        DiskSource::Block { .. } => "block",
-        DiskSource::Rbd { .. } => "network",
-    };
-    let device = match disk.device {
-        DeviceKind::Disk => "disk",
-        DeviceKind::Cdrom => "cdrom",
-    };
     element("disk")
-        .with("type", kind)
-        .with("device", device)
+        .with("type", kind(&disk.top.at))
+        .with("device", disk.device.name())
         .child(driver(disk))
-        .children(auth(&disk.source))
-        .child(source(&disk.source))
-        .child(backing_store(&disk.source))
+        .child(source(&disk.top.at))
+        .child(backing_store(&disk.below))
         .child(
             element("target")
                 .with("dev", disk.target.name())
                 .with("bus", disk.target.bus().name()),
         )
+        .children(disk.limits.element())
         .children(disk.read_only.then(|| element("readonly")))
-        .child(text("serial", &disk.serial))
-        .children(disk.boots.then(|| element("boot").with("order", 1)))
+        .children(disk.shareable.then(|| element("shareable")))
+        .children(serial(disk))
+        .children(disk.boot.map(|turn| element("boot").with("order", turn)))
         .child(disk.target.address())
 }
 
+/// A unit shows its own serial number.
+fn serial(disk: &Disk) -> Option<Element> {
+    (disk.device != DeviceKind::Lun).then(|| text("serial", &disk.serial))
+}
+
+fn kind(at: &Location) -> &'static str {
+    match at {
+        Location::File(_) => "file",
+        Location::Block { .. } => "block",
+        Location::Network { .. } => "network",
+    }
+}
+
 fn driver(disk: &Disk) -> Element {
-    let tuning = Tuning::of(disk);
-    let cache = match tuning.cache {
-        Cache::None => "none",
-        Cache::Writeback => "writeback",
-    };
-    let io = tuning.io.map(|io| match io {
-        Io::Native => "native",
-        Io::Threads => "threads",
-    });
+    let tuning = disk.tuning;
     element("driver")
         .with("name", "qemu")
-        .with("type", disk.format.name())
-        .with("cache", cache)
-        .with_some("io", io)
+        .with("type", disk.top.format.name())
+        .with("cache", tuning.cache.name())
+        .with_some("io", tuning.io.map(Io::name))
         .with_some("discard", tuning.discard.then_some("unmap"))
+        .with_some("copy_on_read", disk.copy_on_read.then_some("on"))
 }
 
-fn auth(source: &DiskSource) -> Option<Element> {
-    let DiskSource::Rbd {
-        auth: Some(auth), ..
-    } = source
-    else {
-        return None;
-    };
-    let secret = element("secret")
-        .with("type", "ceph")
-        .with("uuid", auth.secret);
-    Some(element("auth").with("username", &auth.user).child(secret))
-}
-
-fn source(source: &DiskSource) -> Element {
-    match source {
+fn source(at: &Location) -> Element {
+    match at {
         // libvirt relabels nothing: rights on our files are set by us.
-        DiskSource::File { path, .. } => element("source").with("file", path).child(no_relabel()),
-        DiskSource::Block { path, slice } => {
+        Location::File(path) => element("source").with("file", path).child(no_relabel()),
+        Location::Block { path, slice } => {
             let slices = slice.map(|slice| {
                 element("slices").child(
                     element("slice")
@@ -208,20 +209,55 @@ fn source(source: &DiskSource) -> Element {
                 .child(no_relabel())
                 .children(slices)
         }
-        DiskSource::Rbd {
-            pool,
-            image,
-            monitors,
-            ..
-        } => element("source")
-            .with("protocol", "rbd")
-            .with("name", format!("{pool}/{image}"))
-            .children(
-                monitors
-                    .iter()
-                    .map(|(host, port)| element("host").with("name", host).with("port", port)),
-            ),
+        Location::Network { network, auth } => network_source(network, auth.as_ref()),
     }
+}
+
+/// Who asks stands within the source: below an overlay there is no other place.
+fn network_source(network: &Network, auth: Option<&Auth>) -> Element {
+    let name = Some(network.name()).filter(|name| !name.is_empty());
+    // Unset would mean what qemu.conf says.
+    let tls = match network {
+        Network::Nbd(nbd) => Some(if nbd.tls { "yes" } else { "no" }),
+        _ => None,
+    };
+    let hosts = network.endpoints().iter().map(|endpoint| {
+        element("host")
+            .with("name", endpoint.host())
+            .with("port", endpoint.port())
+    });
+    let socket = match network {
+        Network::Nbd(Nbd {
+            server: NbdServer::Unix(path),
+            ..
+        }) => Some(
+            element("host")
+                .with("transport", "unix")
+                .with("socket", path),
+        ),
+        _ => None,
+    };
+    let initiator = match network {
+        Network::Iscsi(unit) => unit.initiator.as_ref(),
+        _ => None,
+    };
+    let initiator =
+        initiator.map(|name| element("initiator").child(element("iqn").with("name", name)));
+    element("source")
+        .with("protocol", network.protocol())
+        .with_some("name", name)
+        .with_some("tls", tls)
+        .children(hosts)
+        .children(socket)
+        .children(auth.map(auth_element))
+        .children(initiator)
+}
+
+fn auth_element(auth: &Auth) -> Element {
+    let secret = element("secret")
+        .with("type", auth.kind.name())
+        .with("uuid", auth.secret);
+    element("auth").with("username", &auth.user).child(secret)
 }
 
 fn no_relabel() -> Element {
@@ -229,23 +265,15 @@ fn no_relabel() -> Element {
 }
 
 /// The whole chain, ended by an empty element.
-fn backing_store(source: &DiskSource) -> Element {
-    let files: &[BackingFile] = match source {
-        DiskSource::File { backing, .. } => backing,
-        _ => &[],
-    };
-    files
+fn backing_store(layers: &[Layer]) -> Element {
+    layers
         .iter()
         .rev()
-        .fold(element("backingStore"), |below, file| {
+        .fold(element("backingStore"), |below, layer| {
             element("backingStore")
-                .with("type", "file")
-                .child(element("format").with("type", file.format.name()))
-                .child(
-                    element("source")
-                        .with("file", &file.path)
-                        .child(no_relabel()),
-                )
+                .with("type", kind(&layer.at))
+                .child(element("format").with("type", layer.format.name()))
+                .child(source(&layer.at))
                 .child(below)
         })
 }

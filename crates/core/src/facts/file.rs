@@ -5,7 +5,7 @@
 use super::{DeviceNumber, Facts, ImageFact, PathFact};
 use crate::config::is_plain_host_path;
 use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
-use crate::manifest::Input;
+use crate::manifest::{DiskSource, Input};
 use crate::names::Sha256;
 use crate::yaml::{self, Limits, View};
 
@@ -81,7 +81,26 @@ impl Facts {
                 self.images.insert(name.to_owned(), fact);
             }
         }
-        fields.no_others(&["kind", "apiVersion", "paths", "images"], diags);
+        for (disk, view) in fields.entries("containers", diags) {
+            self.take_answer(disk, &view, diags);
+        }
+        let known = ["kind", "apiVersion", "paths", "images", "containers"];
+        fields.no_others(&known, diags);
+    }
+}
+
+impl Facts {
+    /// What a container has answered: one source, as a manifest writes it.
+    fn take_answer(&mut self, disk: &str, view: &View<'_>, diags: &mut Diagnostics) {
+        if disk.split('/').filter(|part| !part.is_empty()).count() != 3 {
+            diags.push(
+                Diagnostic::error(&view.place, "not a disk of a VM")
+                    .found(format!("{disk:?}"))
+                    .allowed("NAMESPACE/VM/DISK, such as default/vm1/sda"),
+            );
+        } else if let Some(source) = DiskSource::read(view, diags) {
+            self.answers.insert(disk.to_owned(), source);
+        }
     }
 }
 

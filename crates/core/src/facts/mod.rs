@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::config::Config;
-use crate::manifest::{Objects, PvSource, VolumeMode, VolumeSource};
+use crate::manifest::{DiskSource, Objects, PvSource, VolumeMode, VolumeSource};
 use crate::names::{ImageName, Sha256};
 use crate::root::RootFact;
 use crate::units::ByteSize;
+use crate::yaml::Spanned;
 
 /// Something that may be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub struct Facts {
     pub roots: BTreeMap<String, RootFact>,
     /// Images in the store, by name without prefix and digest.
     pub images: BTreeMap<String, ImageFact>,
+    /// What containers that make storage have answered, by namespace, VM and
+    /// disk: `default/vm1/sda`.
+    pub answers: BTreeMap<String, Spanned<DiskSource>>,
     /// Whether somebody has looked at the node: a path without an answer is
     /// then known to be missing.
     pub looked: bool,
@@ -165,14 +169,14 @@ impl Questions {
     pub fn of(objects: &Objects) -> Self {
         let mut questions = Self::default();
         for pod in &objects.vm_pods {
-            let image = &pod.container.image.value;
-            questions.images.insert(image.name().to_owned());
             for volume in &pod.volumes {
                 if let VolumeSource::Flex(flex) = &volume.source.value {
                     questions.ask_options(&flex.options);
                 }
             }
         }
+        let images = objects.images();
+        questions.images = images.map(|image| image.name().to_owned()).collect();
         let any_root = objects
             .vm_pods
             .iter()
@@ -190,7 +194,7 @@ impl Questions {
                     }
                     questions.paths.insert(path);
                 }
-                PvSource::Kubelet(_) | PvSource::ForeignFlex(_) => {}
+                _ => {}
             }
         }
         questions

@@ -8,7 +8,8 @@ mod values;
 
 use uuid::Uuid;
 
-pub(crate) use values::{MAX_DISK_BYTES, parse_data, private_key};
+pub(crate) use values::{MAX_DISK_BYTES, parse_data, parse_map, private_key};
+pub(super) use values::{embedded_map, image_type, system_uuid};
 
 use crate::cloudinit::ImageType;
 use crate::diag::{Diagnostic, Diagnostics, Place, is_slip};
@@ -19,8 +20,8 @@ use crate::yaml::{Spanned, View};
 
 use super::cpu::CpuSetting;
 use values::{
-    CPU_MODELS, DRIVERS, ENCODINGS, data_key, data_ref, embedded_map, flag, image_type,
-    keyed_data_ref, one_of, refuse_unless_false, root_size, ssh_keys, system_uuid, vcpus,
+    CPU_MODELS, DRIVERS, ENCODINGS, data_key, data_ref, flag, keyed_data_ref, one_of,
+    refuse_unless_false, root_size, ssh_keys, vcpus,
 };
 
 /// What the annotations of a VM pod say.

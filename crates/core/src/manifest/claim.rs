@@ -7,6 +7,7 @@ use crate::yaml::{Fields, Spanned, View};
 
 use super::Meta;
 use super::meta::{parse_name, required_name, texts};
+use super::network_volume::{GlusterfsVolume, IscsiVolume, RbdVolume};
 use super::selector::Selector;
 use super::storage::{self, RemoteStorage};
 use super::volume::{Author, FlexVolume};
@@ -109,12 +110,32 @@ pub enum PvSource {
     Local(String),
     /// A path of a node, by the hostPath plugin.
     HostPath(String),
-    /// Any other plugin, by the field's name, such as `rbd` or `csi`. The
+    /// A unit of an iSCSI target.
+    Iscsi(Box<IscsiVolume>),
+    /// An image in a Ceph pool.
+    Rbd(Box<RbdVolume>),
+    /// A Gluster volume.
+    Glusterfs(Box<GlusterfsVolume>),
+    /// Any other plugin, by the field's name, such as `csi` or `nfs`. The
     /// kubelet mounts or maps it.
     Kubelet(String),
 }
 
 impl PvSource {
+    /// The field of the PersistentVolume that has it.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Flex(_) | Self::ForeignFlex(_) => "flexVolume",
+            Self::Local(_) => "local",
+            Self::HostPath(_) => "hostPath",
+            Self::Iscsi(_) => "iscsi",
+            Self::Rbd(_) => "rbd",
+            Self::Glusterfs(_) => "glusterfs",
+            Self::Kubelet(field) => field,
+        }
+    }
+
     /// The plugin's directory name under a pod's directory, where it has one.
     #[must_use]
     pub fn plugin(&self) -> String {
@@ -122,6 +143,7 @@ impl PvSource {
             Self::Flex(_) | Self::ForeignFlex(_) => "flexVolume",
             Self::Local(_) => "local-volume",
             Self::HostPath(_) => "host-path",
+            Self::Iscsi(_) | Self::Rbd(_) | Self::Glusterfs(_) => self.kind(),
             Self::Kubelet(field) => match field.as_str() {
                 "awsElasticBlockStore" => "aws-ebs",
                 "azureDisk" => "azure-disk",
@@ -229,13 +251,13 @@ struct ReadSource {
 }
 
 /// Plugins that only know files.
-const FILES_ONLY: [&str; 5] = ["azureFile", "cephfs", "glusterfs", "nfs", "quobyte"];
+const FILES_ONLY: [&str; 4] = ["azureFile", "cephfs", "nfs", "quobyte"];
 
 fn refuse_block_of_files(read: &ReadSource, mode: VolumeMode, diags: &mut Diagnostics) {
     let files_only = match &read.source.value {
         PvSource::Kubelet(kind) => FILES_ONLY.contains(&kind.as_str()),
-        PvSource::Flex(_) | PvSource::ForeignFlex(_) => true,
-        PvSource::Local(_) | PvSource::HostPath(_) => false,
+        PvSource::Flex(_) | PvSource::ForeignFlex(_) | PvSource::Glusterfs(_) => true,
+        PvSource::Local(_) | PvSource::HostPath(_) | PvSource::Iscsi(_) | PvSource::Rbd(_) => false,
     };
     if files_only && mode == VolumeMode::Block {
         diags.push(
@@ -287,11 +309,24 @@ fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<ReadSource>
         },
         "local" => path(diags).map(PvSource::Local),
         "hostPath" => path(diags).map(PvSource::HostPath),
+        "iscsi" => IscsiVolume::read(&view, diags).map(|it| PvSource::Iscsi(Box::new(it))),
+        "rbd" => RbdVolume::read(&view, diags).map(|it| PvSource::Rbd(Box::new(it))),
+        "glusterfs" => {
+            GlusterfsVolume::read(&view, diags).map(|it| PvSource::Glusterfs(Box::new(it)))
+        }
         other => Some(PvSource::Kubelet(other.to_owned())),
     }?;
-    let mut fields = view.fields(diags)?;
-    let read_only = fields.flag("readOnly", diags);
-    fields.tell_slips(diags);
+    let read_only = match &value {
+        PvSource::Iscsi(volume) => volume.read_only,
+        PvSource::Rbd(volume) => volume.read_only,
+        PvSource::Glusterfs(volume) => volume.read_only,
+        _ => {
+            let mut fields = view.fields(diags)?;
+            let read_only = fields.flag("readOnly", diags);
+            fields.tell_slips(diags);
+            read_only
+        }
+    };
     let place = view.place;
     Some(ReadSource {
         source: Spanned { value, place },

@@ -426,7 +426,11 @@ fn read_memory(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<Spann
     limit.or(request)
 }
 
-fn parse_memory(text: &str, place: &Place, diags: &mut Diagnostics) -> Option<Spanned<ByteSize>> {
+pub(super) fn parse_memory(
+    text: &str,
+    place: &Place,
+    diags: &mut Diagnostics,
+) -> Option<Spanned<ByteSize>> {
     /// Less boots nothing; it is a slip of the unit.
     const LEAST: u64 = 16 << 20;
     /// No machine has more, and libvirt cannot count it.

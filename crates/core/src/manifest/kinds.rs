@@ -7,8 +7,10 @@ use crate::yaml::{Spanned, View};
 use super::pod;
 
 /// The kinds that play a part, and the version of each that is read.
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 9] = [
     ("Pod", "v1"),
+    ("VM", "disklet.io/v1alpha1"),
+    ("Endpoints", "v1"),
     ("PersistentVolume", "v1"),
     ("PersistentVolumeClaim", "v1"),
     ("ConfigMap", "v1"),
@@ -150,10 +152,10 @@ pub(super) fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnost
         notice.severity = Severity::Notice;
         notice.message = "skipped: facts of a node are given with --facts".to_owned();
     }
-    if ["VM", "VirtualMachine", "VirtualMachineInstance"].contains(&kind.value.as_str()) {
+    if ["VirtualMachine", "VirtualMachineInstance"].contains(&kind.value.as_str()) {
         notice.severity = Severity::Notice;
         notice.message = format!(
-            "skipped: {} objects are not planned by this version, VM pods are",
+            "skipped: {} objects are not planned, VM objects and VM pods are",
             kind.value
         );
     }

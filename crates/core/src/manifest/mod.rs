@@ -5,18 +5,22 @@
 //! a part are looked at, since the API server has checked the rest.
 
 mod account;
+pub(crate) mod address;
 mod annotations;
 mod claim;
 mod class;
 mod container;
 mod cpu;
 mod data;
+mod endpoints;
 mod files;
 mod kinds;
 mod meta;
+mod network_volume;
 mod pod;
 mod selector;
 mod storage;
+mod vm;
 mod volume;
 
 use std::collections::BTreeSet;
@@ -27,21 +31,28 @@ pub use account::ServiceAccount;
 pub use annotations::{
     Annotations, CpuModel, DataRef, DiskDriver, KeyedDataRef, ObjectKind, TextEncoding,
 };
-pub(crate) use annotations::{MAX_DISK_BYTES, parse_data, private_key};
+pub(crate) use annotations::{MAX_DISK_BYTES, parse_data, parse_map, private_key};
 pub use claim::{Claim, ClaimRef, PersistentVolume, PvSource, VolumeMode};
 pub use class::StorageClass;
 pub use container::{Container, EnvFrom, EnvSource, EnvVar, VolumeDevice, VolumeMount};
 pub use cpu::{CpuFeature, CpuSetting};
 pub use data::DataObject;
+pub use endpoints::Endpoints;
 pub use files::{DataSource, DownwardFile, FieldRef, FileSource, KeyToPath, SourceFiles};
 pub use meta::Meta;
+pub use network_volume::{GlusterfsVolume, IscsiVolume, RbdVolume};
 pub use pod::VmPod;
+pub(crate) use pod::default_hostname;
 pub use selector::Selector;
 pub use storage::RemoteStorage;
+pub use vm::{
+    ClaimDriver, CopySpec, DiskSource, DiskSpec, FirmwareSpec, IdentityRef, InterfaceSpec,
+    VmCloudInit, VmCpu, VmObject, VmUserData,
+};
 pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::names::{Namespace, ObjectName};
+use crate::names::{ImageName, Namespace, ObjectName};
 use crate::yaml::{self, Limits, Spanned, View};
 use kinds::{is_ours, kind_of, listed_in, skip};
 
@@ -53,6 +64,10 @@ pub type Key = (Namespace, ObjectName);
 pub struct Objects {
     /// Pods that are VMs, in the order of the input.
     pub vm_pods: Vec<VmPod>,
+    /// VM objects, in the order of the input.
+    pub vms: Vec<VmObject>,
+    /// Endpoints.
+    pub endpoints: BTreeMap<Key, Endpoints>,
     /// PersistentVolumes by name.
     pub volumes: BTreeMap<ObjectName, PersistentVolume>,
     /// PersistentVolumeClaims.
@@ -65,7 +80,7 @@ pub struct Objects {
     pub accounts: BTreeMap<Key, ServiceAccount>,
     /// StorageClasses by name.
     pub classes: BTreeMap<ObjectName, StorageClass>,
-    pod_places: BTreeMap<Key, Place>,
+    vm_places: BTreeMap<Key, (&'static str, Place)>,
     refused: BTreeSet<(String, String, String)>,
 }
 
@@ -102,6 +117,23 @@ impl Objects {
                 }
             }
         }
+    }
+
+    /// Whether there is a VM among them, as a pod or as an object.
+    #[must_use]
+    pub fn has_vms(&self) -> bool {
+        !self.vm_pods.is_empty() || !self.vms.is_empty()
+    }
+
+    /// The images that their VMs name.
+    pub fn images(&self) -> impl Iterator<Item = &ImageName> {
+        let pods = self.vm_pods.iter().map(|pod| &pod.container.image.value);
+        let disks = self.vms.iter().flat_map(|vm| &vm.disks);
+        let images = disks.filter_map(|disk| match &disk.source.as_ref()?.value {
+            DiskSource::Image(image) => Some(&image.value),
+            _ => None,
+        });
+        pods.chain(images)
     }
 
     /// Whether an object of this kind and name was refused: who refers to it
@@ -161,6 +193,11 @@ impl Objects {
     ) {
         match kind.value.as_str() {
             "Pod" => self.read_pod(view, namespace, diags),
+            "VM" => self.read_vm(view, namespace, diags),
+            name @ "Endpoints" => {
+                let endpoints = Endpoints::read(view, namespace, diags);
+                insert_once(&mut self.endpoints, endpoints, name, diags);
+            }
             name @ "PersistentVolume" => {
                 let volume = PersistentVolume::read(view, diags);
                 insert_once(&mut self.volumes, volume, name, diags);
@@ -221,12 +258,45 @@ impl Objects {
         let Some(pod) = VmPod::read(view, namespace, diags) else {
             return;
         };
-        let (key, place) = (pod.meta.key(), pod.meta.place.clone());
-        match self.pod_places.get(&key) {
-            Some(first) if !pod.refused => diags.push(twice("Pod", &place, first)),
+        if self.is_new(&pod.meta, "Pod", pod.refused, diags) {
+            self.vm_pods.push(pod);
+        }
+    }
+
+    fn read_vm(&mut self, view: &View<'_>, namespace: &Namespace, diags: &mut Diagnostics) {
+        if let Some(vm) = VmObject::read(view, namespace, diags)
+            && self.is_new(&vm.meta, "VM", vm.refused, diags)
+        {
+            self.vms.push(vm);
+        }
+    }
+
+    /// Whether no other VM has its name: a VM pod and a VM object of one name
+    /// would be one domain.
+    fn is_new(
+        &mut self,
+        meta: &Meta,
+        kind: &'static str,
+        refused: bool,
+        diags: &mut Diagnostics,
+    ) -> bool {
+        let (key, place) = (meta.key(), meta.place.clone());
+        match self.vm_places.get(&key) {
+            Some((first_kind, first)) if !refused => {
+                diags.push(if *first_kind == kind {
+                    twice(kind, &place, first)
+                } else {
+                    Diagnostic::error(&place, "a Pod and a VM cannot have one name")
+                        .found(meta.name.as_str())
+                        .help(format!(
+                            "the {first_kind} is at {first}; rename one of the two"
+                        ))
+                });
+                false
+            }
             _ => {
-                self.pod_places.insert(key, place);
-                self.vm_pods.push(pod);
+                self.vm_places.insert(key, (kind, place));
+                true
             }
         }
     }
@@ -285,6 +355,16 @@ impl Unique for Claim {
 }
 
 impl Unique for DataObject {
+    type Key = Key;
+    fn key(&self) -> Key {
+        self.meta.key()
+    }
+    fn place(&self) -> &Place {
+        &self.meta.place
+    }
+}
+
+impl Unique for Endpoints {
     type Key = Key;
     fn key(&self) -> Key {
         self.meta.key()

@@ -215,7 +215,7 @@ fn tell_idle_recreation(
 }
 
 /// As the kubelet has it: the pod's name, cut to what a host name may be.
-fn default_hostname(name: &str) -> String {
+pub(crate) fn default_hostname(name: &str) -> String {
     let cut: String = name.chars().take(63).collect();
     cut.trim_end_matches(['-', '.']).to_owned()
 }

@@ -3,10 +3,8 @@
 use crate::yaml::{Node, Value};
 
 /// The fields of a source by which its driver knows the storage.
-const IDENTITIES: [(&str, &[&str]); 9] = [
+const IDENTITIES: [(&str, &[&str]); 8] = [
     ("csi", &["driver", "volumeHandle"]),
-    // Whatever the portal: a target may have several.
-    ("iscsi", &["iqn", "lun"]),
     ("awsElasticBlockStore", &["volumeID", "partition"]),
     ("azureDisk", &["diskURI"]),
     ("cinder", &["volumeID"]),

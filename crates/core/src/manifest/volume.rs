@@ -173,7 +173,7 @@ pub(super) enum Author {
 }
 
 impl SecretRef {
-    fn read(view: &View<'_>, author: Author, diags: &mut Diagnostics) -> Option<Self> {
+    pub(super) fn read(view: &View<'_>, author: Author, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let name = required_name(&mut fields, "name", ObjectName::parse, diags);
         let namespace = fields.spanned_text("namespace", diags);

@@ -1,16 +1,17 @@
 //! From decided disks to steps and domain. Nothing here can fail.
 
-use std::collections::BTreeSet;
-
 use uuid::Uuid;
 
-use super::{Plan, PlannedDisk, Size, Source, Step};
+use super::{
+    Copy, ExposedPath, Later, LeaseEnd, NetworkKey, Plan, PlannedDisk, PoolShare, Size, Source,
+    Step,
+};
 use crate::cloudinit::CloudInit;
 use crate::config::Config;
 use crate::domain::{
-    BackingFile, Cpu, Disk, DiskSource, Domain, Format, Hypervisor, Owner, RbdAuth, Slice,
+    Cpu, Disk, Domain, Firmware, Format, Hypervisor, Interface, Layer, Owner, Tuning,
 };
-use crate::names::{ContainerName, ImageName, Namespace, ObjectName, Sha256, VolumeName};
+use crate::names::{ImageName, Namespace, ObjectName, Sha256, VolumeName};
 use crate::units::ByteSize;
 
 /// All that resolution decided about a VM.
@@ -20,8 +21,9 @@ pub struct Draft {
     pub namespace: Namespace,
     /// The VM's name.
     pub name: ObjectName,
-    /// The container's name.
-    pub container: ContainerName,
+    /// What the domain is called after its UUID: the container's name, or the
+    /// VM's.
+    pub suffix: String,
     /// The domain's UUID.
     pub uuid: Uuid,
     /// Its memory.
@@ -32,12 +34,16 @@ pub struct Draft {
     pub cpu: Cpu,
     /// How it is run; absent: a trial boot on the node decides.
     pub hypervisor: Option<Hypervisor>,
-    /// The hardware address of its network interface.
-    pub mac: String,
+    /// What it boots with.
+    pub firmware: Firmware,
+    /// Its network interfaces.
+    pub interfaces: Vec<Interface>,
+    /// Whether it shall run.
+    pub running: bool,
     /// Its disks, in order.
     pub disks: Vec<PlannedDisk>,
-    /// Its cloud-init image.
-    pub cloud_init: CloudInit,
+    /// Its cloud-init image, if it has one.
+    pub cloud_init: Option<CloudInit>,
     /// What is not known yet.
     pub known_later: Vec<String>,
 }
@@ -54,7 +60,7 @@ impl Draft {
         });
         let domain = Domain {
             hypervisor,
-            name: format!("{}-{}", self.uuid, self.container),
+            name: format!("{}-{}", self.uuid, self.suffix),
             uuid: self.uuid,
             owner: Owner {
                 namespace: self.namespace.to_string(),
@@ -64,27 +70,26 @@ impl Draft {
             vcpus: self.vcpus,
             cpu: self.cpu,
             emulator: config.emulator.clone(),
-            disks: self.disks.iter().map(domain_disk).collect(),
-            mac: self.mac,
+            disks: self.disks.iter().filter_map(domain_disk).collect(),
+            firmware: self.firmware,
+            interfaces: self.interfaces,
             serial_log: format!("{}/vms/{}/serial.log", config.data_dir, self.uuid),
         };
-        let label = self.cloud_init.label();
-        let mut steps = pool_steps(&self.disks, config);
+        let pools = PoolShare::of(&self.disks, config);
+        let label = self.cloud_init.as_ref().map(CloudInit::label);
+        let mut steps: Vec<_> = pools.iter().map(ensure_pool).collect();
         for disk in &self.disks {
+            steps.extend(lease(disk));
             steps.extend(steps_of(disk, label));
+            steps.extend(copy(disk));
         }
-        steps.push(Step::DefineDomain {
-            name: domain.name.clone(),
-            uuid: domain.uuid,
-        });
-        steps.push(Step::StartDomain {
-            name: domain.name.clone(),
-        });
+        steps.extend(domain_steps(&domain, self.running));
         Plan {
             namespace: self.namespace,
             name: self.name,
             uuid: self.uuid,
             disks: self.disks,
+            pools,
             steps,
             domain,
             cloud_init: self.cloud_init,
@@ -93,44 +98,52 @@ impl Draft {
     }
 }
 
-/// The pools that the disks need, each once.
-fn pool_steps(disks: &[PlannedDisk], config: &Config) -> Vec<Step> {
-    let names: BTreeSet<_> = disks.iter().filter_map(|disk| disk.pool.as_ref()).collect();
-    names
-        .into_iter()
-        .filter_map(|name| {
-            Some(Step::EnsurePool {
-                pool: name.to_string(),
-                directory: config.pools.get(name)?.path.clone(),
-            })
-        })
-        .collect()
+fn ensure_pool(share: &PoolShare) -> Step {
+    Step::EnsurePool {
+        pool: share.name.clone(),
+        directory: share.path.clone(),
+    }
 }
 
-fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
-    let pool = disk
-        .pool
-        .as_ref()
-        .map(ToString::to_string)
-        .unwrap_or_default();
+fn domain_steps(domain: &Domain, running: bool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if let Firmware::Uefi(uefi) = &domain.firmware {
+        steps.push(Step::WriteFirmwareVariables {
+            file: uefi.variables.clone(),
+            template: uefi.template.clone(),
+        });
+    }
+    steps.push(Step::DefineDomain {
+        name: domain.name.clone(),
+        uuid: domain.uuid,
+    });
+    if running {
+        steps.push(Step::StartDomain {
+            name: domain.name.clone(),
+        });
+    }
+    steps
+}
+
+/// A clone needs its master only while it is made.
+fn lease(disk: &PlannedDisk) -> Option<Step> {
+    Some(Step::TakeLease {
+        disk: disk.name.clone(),
+        storage: disk.storage.clone()?,
+        access: disk.access,
+        until: match disk.copy {
+            Copy::Clone(_) => LeaseEnd::Copied,
+            Copy::None | Copy::OnWrite(_) | Copy::OnRead(_) => LeaseEnd::Off,
+        },
+    })
+}
+
+/// What has to be done to have the master.
+fn steps_of(disk: &PlannedDisk, label: Option<&'static str>) -> Vec<Step> {
     match &disk.source {
-        Source::Image {
-            image,
-            digest,
-            store_file,
-            overlay,
-        } => vec![
-            pull_image(image, *digest),
-            Step::CreateOverlay {
-                pool,
-                volume: overlay.name.clone(),
-                file: overlay.path.clone(),
-                backing: store_file.clone(),
-                size: disk.size,
-            },
-        ],
+        Source::Image { image, digest, .. } => vec![pull_image(image, *digest)],
         Source::NewVolume(volume) => vec![Step::CreateVolume {
-            pool,
+            pool: pool_of(disk),
             volume: volume.name.clone(),
             file: volume.path.clone(),
             size: disk.size.known().unwrap_or(ByteSize::from_bytes(0)),
@@ -157,25 +170,88 @@ fn steps_of(disk: &PlannedDisk, label: &'static str) -> Vec<Step> {
                 recreate: *recreate,
             },
         ],
-        Source::DiskImage(file) => vec![Step::ExposeFile {
-            disk: disk.name.clone(),
-            from: file.from.clone(),
-            to: file.exposed.clone(),
-        }],
-        Source::Rbd { ceph, key } => key
-            .iter()
-            .map(|(uuid, key)| Step::DefineSecret {
-                uuid: *uuid,
-                usage: format!("disklet/{uuid}"),
-                user: ceph.user.as_str().to_owned(),
-                key: key.clone(),
-            })
-            .collect(),
+        Source::DiskImage { file, create } => {
+            let made = create.map(|size| Step::CreateDiskImage {
+                disk: disk.name.clone(),
+                file: file.from.clone(),
+                size,
+            });
+            made.into_iter().chain([expose_file(disk, file)]).collect()
+        }
+        Source::Network { key, .. } => define_secret(disk, key.as_ref()).into_iter().collect(),
         Source::CloudInit { path } => vec![Step::WriteCloudInit {
             file: path.clone(),
-            label,
+            label: label.unwrap_or_default(),
+        }],
+        Source::Later(Later::Container { image, id }) => vec![Step::AskContainer {
+            disk: disk.name.clone(),
+            image: image.clone(),
+            id: *id,
+        }],
+        Source::Later(Later::Identity { set, name }) => vec![Step::AttachIdentity {
+            disk: disk.name.clone(),
+            set: set.to_string(),
+            identity: name.to_string(),
         }],
     }
+}
+
+/// What has to be done to have the copy.
+fn copy(disk: &PlannedDisk) -> Option<Step> {
+    let master = disk.master()?;
+    let pool = pool_of(disk);
+    Some(match &disk.copy {
+        Copy::None => return None,
+        Copy::OnWrite(overlay) | Copy::OnRead(overlay) => Step::CreateOverlay {
+            pool,
+            volume: overlay.name.clone(),
+            file: overlay.path.clone(),
+            backing: master,
+            backing_format: disk.master_format,
+            size: disk.size,
+        },
+        Copy::Clone(file) => {
+            let key = match &disk.source {
+                Source::Network { key, .. } => key.as_ref(),
+                _ => None,
+            };
+            Step::CloneMaster {
+                pool,
+                volume: file.name.clone(),
+                file: file.path.clone(),
+                from: master,
+                from_format: disk.master_format,
+                user: key.map(|key| key.user.clone()),
+                key: key.map(|key| key.key.clone()),
+                size: disk.size,
+            }
+        }
+    })
+}
+
+fn pool_of(disk: &PlannedDisk) -> String {
+    let pool = disk.pool.as_ref();
+    pool.map(ToString::to_string).unwrap_or_default()
+}
+
+/// libvirt needs a key for what QEMU opens; a clone's master is none of that.
+fn define_secret(disk: &PlannedDisk, key: Option<&NetworkKey>) -> Option<Step> {
+    if matches!(disk.copy, Copy::Clone(_)) {
+        return None;
+    }
+    let NetworkKey {
+        uuid,
+        user,
+        kind,
+        key,
+    } = key?;
+    Some(Step::DefineSecret {
+        uuid: *uuid,
+        usage: format!("disklet/{uuid}"),
+        user: user.clone(),
+        key_kind: *kind,
+        key: key.clone(),
+    })
 }
 
 fn pull_image(image: &ImageName, digest: Option<Sha256>) -> Step {
@@ -185,7 +261,7 @@ fn pull_image(image: &ImageName, digest: Option<Sha256>) -> Step {
     }
 }
 
-fn expose_device(disk: &PlannedDisk, device: &super::ExposedPath, whitelisted: bool) -> Step {
+fn expose_device(disk: &PlannedDisk, device: &ExposedPath, whitelisted: bool) -> Step {
     Step::ExposeDevice {
         disk: disk.name.clone(),
         from: device.from.clone(),
@@ -195,72 +271,37 @@ fn expose_device(disk: &PlannedDisk, device: &super::ExposedPath, whitelisted: b
     }
 }
 
-fn domain_disk(disk: &PlannedDisk) -> Disk {
-    Disk {
-        device: disk.device,
-        source: domain_source(disk),
-        format: disk.format,
-        target: disk.target,
-        serial: disk.serial.clone(),
-        read_only: disk.read_only,
-        boots: matches!(
-            disk.source,
-            Source::Image { .. } | Source::PersistentRoot { .. }
-        ),
+fn expose_file(disk: &PlannedDisk, file: &ExposedPath) -> Step {
+    Step::ExposeFile {
+        disk: disk.name.clone(),
+        from: file.from.clone(),
+        to: file.exposed.clone(),
     }
 }
 
-fn domain_source(disk: &PlannedDisk) -> DiskSource {
-    let whole = |path: &str| DiskSource::Block {
-        path: path.to_owned(),
-        slice: None,
+/// A disk whose master is not known yet is not in the domain yet.
+fn domain_disk(disk: &PlannedDisk) -> Option<Disk> {
+    let master = disk.master_layer()?;
+    let (top, below) = match &disk.copy {
+        Copy::None => (master, Vec::new()),
+        Copy::OnWrite(file) | Copy::OnRead(file) => {
+            (Layer::file(&file.path, Format::Qcow2), vec![master])
+        }
+        Copy::Clone(file) => (Layer::file(&file.path, Format::Raw), Vec::new()),
     };
-    let file = |path: &str| DiskSource::File {
-        path: path.to_owned(),
-        backing: Vec::new(),
-    };
-    match &disk.source {
-        Source::Image {
-            store_file,
-            overlay,
-            ..
-        } => DiskSource::File {
-            path: overlay.path.clone(),
-            backing: vec![BackingFile {
-                path: store_file.clone(),
-                format: Format::Raw,
-            }],
-        },
-        Source::NewVolume(volume) => file(&volume.path),
-        Source::RawDevice(device) | Source::BlockClaim(device) => whole(&device.exposed),
-        Source::PersistentRoot {
-            device,
-            device_size,
-            data_offset,
-            ..
-        } => DiskSource::Block {
-            path: device.exposed.clone(),
-            slice: Some(Slice {
-                offset: *data_offset,
-                size: device_size.as_bytes().saturating_sub(*data_offset),
-            }),
-        },
-        Source::DiskImage(image) => file(&image.exposed),
-        Source::Rbd { ceph, key } => DiskSource::Rbd {
-            pool: ceph.pool.as_str().to_owned(),
-            image: ceph.volume.as_str().to_owned(),
-            monitors: ceph
-                .monitors
-                .iter()
-                .map(|monitor| (monitor.host.clone(), monitor.port))
-                .collect(),
-            auth: key.as_ref().map(|(secret, _)| RbdAuth {
-                user: ceph.user.as_str().to_owned(),
-                secret: *secret,
-            }),
-        },
-        Source::CloudInit { path } => file(path),
-    }
+    Some(Disk {
+        device: disk.device,
+        tuning: disk.tuning.over(Tuning::of(&top, disk.read_only)),
+        top,
+        below,
+        target: disk.target,
+        serial: disk.serial.clone(),
+        read_only: disk.read_only,
+        shareable: disk.access == super::Access::WriteShared,
+        copy_on_read: matches!(disk.copy, Copy::OnRead(_)),
+        boot: disk.boot,
+        limits: disk.limits,
+    })
 }
 
 impl PlannedDisk {
@@ -280,6 +321,12 @@ impl PlannedDisk {
 
     /// What is not known about the disk, in a sentence.
     pub(crate) fn known_later(&self) -> Option<String> {
+        if let Source::Later(later) = &self.source {
+            return Some(format!(
+                "disk {}: {later}; until then the domain lacks it",
+                self.name
+            ));
+        }
         match self.size {
             Size::Known(_) => None,
             // Ours to make, and of no interest to anybody.

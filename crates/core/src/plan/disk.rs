@@ -2,40 +2,40 @@
 
 use std::fmt;
 
-use disklet_flexvolume::Ceph;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::Storage;
-use crate::domain::{DeviceKind, Format, Serial, Target};
+use crate::domain::{DeviceKind, Format, IoLimits, KeyKind, Serial, Target, Tuning};
 use crate::facts::DeviceNumber;
 use crate::guest::GuestPath;
 use crate::names::{ImageName, ObjectName, PoolName, Sha256};
+use crate::source::Network;
 use crate::text::Secret;
 use crate::units::ByteSize;
 
 /// A disk and all that was decided about it.
 #[derive(Debug, Clone)]
 pub struct PlannedDisk {
-    /// `root`, `cloud-init`, or the volume's name in the pod; `volume/root` and
-    /// `volume/cloud-init` for volumes of those names. Unique in the VM.
+    /// Unique in the VM. In a pod `root`, `cloud-init`, or the volume's name;
+    /// `volume/root` and `volume/cloud-init` for volumes of those names.
     pub name: String,
-    /// Disk or CD-ROM.
+    /// Disk, CD-ROM or unit.
     pub device: DeviceKind,
     /// Where the guest finds it.
     pub target: Target,
     /// What the guest knows it by.
     pub serial: Serial,
-    /// Where its bytes come from.
+    /// The master: where its bytes come from.
     pub source: Source,
-    /// The format of what QEMU opens.
-    pub format: Format,
+    /// The master's format.
+    pub master_format: Format,
     /// The size that the guest sees.
     pub size: Size,
-    /// Who may use the storage at the same time.
+    /// Who may use the master at the same time.
     pub access: Access,
-    /// Whether the guest writes to the storage or to a copy.
-    pub copy: CopyMode,
+    /// Whether the guest writes to the master or to a copy.
+    pub copy: Copy,
     /// The pool that holds a file of ours.
     pub pool: Option<PoolName>,
     /// Where the guest mounts it.
@@ -45,18 +45,51 @@ pub struct PlannedDisk {
     /// The claim that leads to it, if one does.
     pub claim: Option<Claimed>,
     /// The storage that it shares with whoever else uses it; absent for what
-    /// is made for this VM.
+    /// is made for this VM, and for what nobody writes to.
     pub storage: Option<Storage>,
     /// What a migration of the VM means for it.
     pub migration: Migration,
     /// The guest cannot write.
     pub read_only: bool,
+    /// Its turn when the guest looks for something to boot.
+    pub boot: Option<u32>,
+    /// How the host treats it, where the user says so.
+    pub tuning: TuningWish,
+    /// How much of it the guest may use in a second.
+    pub limits: IoLimits,
+    /// Which disk of a VM object it is, counted from 0; absent for those of
+    /// pods and for what nobody wrote.
+    pub(crate) origin: Option<usize>,
+}
+
+/// What a user says of how the host treats a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TuningWish {
+    /// Caching.
+    pub cache: Option<crate::domain::Cache>,
+    /// Request path.
+    pub io: Option<crate::domain::Io>,
+}
+
+impl TuningWish {
+    /// The usual, but for what the user says.
+    #[must_use]
+    pub fn over(self, usual: Tuning) -> Tuning {
+        let cache = self.cache.unwrap_or(usual.cache);
+        // What was chosen for another cache mode may not go with this one.
+        let usual_io = usual.io.filter(|_| cache == usual.cache);
+        Tuning {
+            cache,
+            io: self.io.or(usual_io),
+            discard: usual.discard,
+        }
+    }
 }
 
 /// Where a disk's bytes come from.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// An image, under an overlay of ours that takes the writes.
+    /// An image in the store. Nobody writes to it.
     Image {
         /// The image.
         image: ImageName,
@@ -64,8 +97,6 @@ pub enum Source {
         digest: Option<Sha256>,
         /// Its file in the store.
         store_file: String,
-        /// The overlay.
-        overlay: VolumeFile,
     },
     /// A volume that is made for this VM.
     NewVolume(VolumeFile),
@@ -91,19 +122,67 @@ pub enum Source {
         recreate: bool,
     },
     /// The file `disk.img` of a filesystem claim.
-    DiskImage(ExposedPath),
-    /// An image in a Ceph pool.
-    Rbd {
+    DiskImage {
+        /// The file.
+        file: ExposedPath,
+        /// Made of this size if it is missing.
+        create: Option<ByteSize>,
+    },
+    /// Storage at a server, which QEMU opens itself.
+    Network {
         /// Where it is.
-        ceph: Ceph,
-        /// The libvirt secret with the key, and the key.
-        key: Option<(Uuid, Secret)>,
+        network: Network,
+        /// Who asks.
+        key: Option<NetworkKey>,
     },
     /// The cloud-init image, made for this VM.
     CloudInit {
         /// Its file.
         path: String,
     },
+    /// Something that somebody else has to name first.
+    Later(Later),
+}
+
+/// What is not known before somebody has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Later {
+    /// A container that makes the storage and says where it is.
+    Container {
+        /// The container's image.
+        image: String,
+        /// What it is asked by, the same at every start.
+        id: Uuid,
+    },
+    /// The root disk of a VM identity, which the controller places.
+    Identity {
+        /// The set.
+        set: ObjectName,
+        /// The identity.
+        name: ObjectName,
+    },
+}
+
+impl fmt::Display for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Container { image, .. } => write!(f, "what container {image} answers"),
+            Self::Identity { set, name } => write!(f, "the disk of identity {name} of set {set}"),
+        }
+    }
+}
+
+/// Who asks a server, and the libvirt secret with the key.
+#[derive(Debug, Clone)]
+pub struct NetworkKey {
+    /// The libvirt secret.
+    pub uuid: Uuid,
+    /// The user.
+    pub user: String,
+    /// What sort of key it is.
+    pub kind: KeyKind,
+    /// The key.
+    pub key: Secret,
 }
 
 /// A file of ours in a pool.
@@ -157,6 +236,18 @@ pub enum HostPath {
     },
 }
 
+impl PlannedDisk {
+    /// The format of what QEMU opens.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        match self.copy {
+            Copy::None => self.master_format,
+            Copy::OnWrite(_) | Copy::OnRead(_) => Format::Qcow2,
+            Copy::Clone(_) => Format::Raw,
+        }
+    }
+}
+
 impl fmt::Display for HostPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -204,12 +295,14 @@ impl fmt::Display for Size {
     }
 }
 
-/// Who may use the storage at the same time.
+/// Who may use the master at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// One VM, alone.
     WriteExclusive,
+    /// Many, all of which may write to it.
+    WriteShared,
     /// Many, none of which writes to it.
     ReadShared,
 }
@@ -220,28 +313,79 @@ impl Access {
     pub fn name(self) -> &'static str {
         match self {
             Self::WriteExclusive => "write-exclusive",
+            Self::WriteShared => "write-shared",
             Self::ReadShared => "read-shared",
+        }
+    }
+
+    /// Whether two VMs may use one master in these ways at the same time.
+    #[must_use]
+    pub fn agrees_with(self, other: Self) -> bool {
+        self == other && self != Self::WriteExclusive
+    }
+}
+
+/// Whether the guest writes to the master or to a copy of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Copy {
+    /// To the master itself.
+    None,
+    /// To an overlay; what it has not written is read from the master.
+    OnWrite(VolumeFile),
+    /// The same, and what it has read is in the overlay as well.
+    OnRead(VolumeFile),
+    /// To a file that has all of the master's bytes.
+    Clone(VolumeFile),
+}
+
+impl Copy {
+    /// Without its file.
+    #[must_use]
+    pub fn mode(&self) -> CopyMode {
+        match self {
+            Self::None => CopyMode::None,
+            Self::OnWrite(_) => CopyMode::CopyOnWrite,
+            Self::OnRead(_) => CopyMode::CopyOnRead,
+            Self::Clone(_) => CopyMode::Clone,
+        }
+    }
+
+    /// The file of ours.
+    #[must_use]
+    pub fn file(&self) -> Option<&VolumeFile> {
+        match self {
+            Self::None => None,
+            Self::OnWrite(file) | Self::OnRead(file) | Self::Clone(file) => Some(file),
         }
     }
 }
 
-/// Whether the guest writes to the storage or to a copy.
+/// How a copy comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyMode {
-    /// To the storage itself.
+    /// There is none.
     None,
-    /// To an overlay; what it has not written is read from the storage.
+    /// Where the guest writes.
     CopyOnWrite,
+    /// Where the guest writes or reads.
+    CopyOnRead,
+    /// All at once, before the guest starts.
+    Clone,
 }
 
 impl CopyMode {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::None, Self::CopyOnWrite, Self::CopyOnRead, Self::Clone];
+
     /// As manifests write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::CopyOnWrite => "copy-on-write",
+            Self::CopyOnRead => "copy-on-read",
+            Self::Clone => "clone",
         }
     }
 }

@@ -5,6 +5,8 @@
 
 mod build;
 mod disk;
+mod master;
+mod pool;
 mod step;
 mod step_kind;
 mod storage;
@@ -12,10 +14,12 @@ mod view;
 
 pub use build::Draft;
 pub use disk::{
-    Access, Claimed, CopyMode, ExposedPath, HostPath, Migration, MountPoint, PlannedDisk, Size,
-    Source, VolumeFile,
+    Access, Claimed, Copy, CopyMode, ExposedPath, HostPath, Later, Migration, MountPoint,
+    NetworkKey, PlannedDisk, Size, Source, TuningWish, VolumeFile,
 };
-pub use step::Step;
+pub use master::Master;
+pub use pool::PoolShare;
+pub use step::{LeaseEnd, Step};
 pub use step_kind::StepKind;
 pub use storage::Storage;
 pub use view::PlanView;
@@ -41,8 +45,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// The domain.
     pub domain: Domain,
-    /// The cloud-init image.
-    pub cloud_init: CloudInit,
+    /// The pools that hold files of its own.
+    pub pools: Vec<PoolShare>,
+    /// The cloud-init image, if it has one.
+    pub cloud_init: Option<CloudInit>,
     /// What is not known yet, each in a sentence.
     pub known_later: Vec<String>,
 }

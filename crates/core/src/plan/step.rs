@@ -5,7 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{HostPath, Size};
+use super::{Access, HostPath, Master, Size, Storage};
+use crate::domain::{Format, KeyKind};
 use crate::facts::DeviceNumber;
 use crate::text::Secret;
 use crate::units::ByteSize;
@@ -18,6 +19,18 @@ use crate::units::ByteSize;
     rename_all_fields = "camelCase"
 )]
 pub enum Step {
+    /// Have the right to use storage that others can use as well.
+    TakeLease {
+        /// Whose it is.
+        disk: String,
+        /// The storage.
+        #[serde(serialize_with = "as_text")]
+        storage: Storage,
+        /// In which way.
+        access: Access,
+        /// For how long.
+        until: LeaseEnd,
+    },
     /// Make sure that a pool is there: its directory, and libvirt's pool.
     EnsurePool {
         /// The pool.
@@ -33,7 +46,7 @@ pub enum Step {
         #[serde(skip_serializing_if = "Option::is_none")]
         digest: Option<String>,
     },
-    /// Lay an overlay of our own over an image of the store.
+    /// Lay an overlay of our own over a master.
     CreateOverlay {
         /// The pool.
         pool: String,
@@ -41,11 +54,63 @@ pub enum Step {
         volume: String,
         /// Its file.
         file: String,
-        /// The file below it.
-        backing: String,
+        /// What is below it.
+        backing: Master,
+        /// The format of that.
+        backing_format: Format,
         /// The size the guest sees.
         #[serde(serialize_with = "known_size")]
         size: Size,
+    },
+    /// Copy all of a master to a file of our own.
+    CloneMaster {
+        /// The pool.
+        pool: String,
+        /// The volume's name.
+        volume: String,
+        /// Its file, raw.
+        file: String,
+        /// The master.
+        from: Master,
+        /// The master's format.
+        from_format: Format,
+        /// Who reads it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
+        /// The reader's key; it is not written down anywhere.
+        #[serde(skip)]
+        key: Option<Secret>,
+        /// The size the guest sees.
+        #[serde(serialize_with = "known_size")]
+        size: Size,
+    },
+    /// Make a raw disk image, unless one is there. It stays with its volume.
+    CreateDiskImage {
+        /// Whose it is.
+        disk: String,
+        /// Where it is.
+        #[serde(serialize_with = "as_text")]
+        file: HostPath,
+        /// Its size.
+        size: ByteSize,
+    },
+    /// Have a container make the storage, and say where it is.
+    AskContainer {
+        /// Whose it is.
+        disk: String,
+        /// The container's image.
+        image: String,
+        /// What it is asked by, the same at every start.
+        id: Uuid,
+    },
+    /// Have the disk of a VM identity.
+    AttachIdentity {
+        /// Whose it is.
+        disk: String,
+        /// The set.
+        set: String,
+        /// The identity.
+        identity: String,
     },
     /// Make a volume with one partition and a filesystem on it.
     CreateVolume {
@@ -66,7 +131,7 @@ pub enum Step {
         /// Whose it is.
         disk: String,
         /// Where it is.
-        #[serde(serialize_with = "host_path")]
+        #[serde(serialize_with = "as_text")]
         from: HostPath,
         /// Where libvirt will find it.
         to: String,
@@ -82,7 +147,7 @@ pub enum Step {
         /// Whose it is.
         disk: String,
         /// Where it is.
-        #[serde(serialize_with = "host_path")]
+        #[serde(serialize_with = "as_text")]
         from: HostPath,
         /// Where libvirt will find it.
         to: String,
@@ -109,6 +174,8 @@ pub enum Step {
         usage: String,
         /// Whose key it is.
         user: String,
+        /// What sort of key it is.
+        key_kind: KeyKind,
         /// The key; it is not written down anywhere.
         #[serde(skip)]
         key: Secret,
@@ -119,6 +186,13 @@ pub enum Step {
         file: String,
         /// Its volume label.
         label: &'static str,
+    },
+    /// Make the machine's UEFI variables, unless they are there.
+    WriteFirmwareVariables {
+        /// Their file.
+        file: String,
+        /// What they are on a new machine.
+        template: String,
     },
     /// Define the domain.
     DefineDomain {
@@ -134,9 +208,53 @@ pub enum Step {
     },
 }
 
+/// How long a lease is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LeaseEnd {
+    /// Until the VM is off.
+    Off,
+    /// Until its bytes are copied.
+    Copied,
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::TakeLease {
+                storage,
+                access,
+                until,
+                ..
+            } => {
+                let until = match until {
+                    LeaseEnd::Off => "until the VM is off",
+                    LeaseEnd::Copied => "until it is copied",
+                };
+                write!(f, "lease {storage}, {}, {until}", access.name())
+            }
+            Self::CloneMaster {
+                pool,
+                volume,
+                from,
+                size,
+                ..
+            } => write!(f, "clone {from} to {volume} in pool {pool}, size: {size}"),
+            Self::CreateDiskImage { file, size, .. } => {
+                write!(f, "make disk image {file}, {size}, unless one is there")
+            }
+            Self::AskContainer { disk, image, .. } => {
+                write!(
+                    f,
+                    "start container {image}, ask it for the storage of {disk}"
+                )
+            }
+            Self::AttachIdentity { set, identity, .. } => {
+                write!(f, "wait for identity {identity} of set {set}")
+            }
+            Self::WriteFirmwareVariables { file, template } => {
+                write!(f, "copy {template} to {file} unless it is there")
+            }
             Self::EnsurePool { pool, directory } => {
                 write!(f, "make sure that pool {pool} is there, in {directory}")
             }
@@ -186,8 +304,18 @@ impl fmt::Display for Step {
                 };
                 write!(f, "fill {device} from {image_file} {unless}")
             }
-            Self::DefineSecret { uuid, user, .. } => {
-                write!(f, "give libvirt the Ceph key of {user} as secret {uuid}")
+            Self::DefineSecret {
+                uuid,
+                user,
+                key_kind,
+                ..
+            } => {
+                let what = match key_kind {
+                    KeyKind::Ceph => "Ceph key",
+                    KeyKind::Iscsi => "CHAP password",
+                    KeyKind::Web => "password",
+                };
+                write!(f, "give libvirt the {what} of {user} as secret {uuid}")
             }
             Self::WriteCloudInit { file, label } => {
                 write!(f, "write cloud-init image {file} ({label})")
@@ -198,7 +326,10 @@ impl fmt::Display for Step {
     }
 }
 
-fn host_path<S: serde::Serializer>(value: &HostPath, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(
+    value: &impl fmt::Display,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
 

@@ -29,6 +29,7 @@ macro_rules! step_kinds {
 }
 
 step_kinds! {
-    EnsurePool PullImage CreateOverlay CreateVolume ExposeDevice ExposeFile
-    FillRoot DefineSecret WriteCloudInit DefineDomain StartDomain
+    TakeLease EnsurePool PullImage CreateOverlay CloneMaster CreateVolume CreateDiskImage
+    ExposeDevice ExposeFile FillRoot DefineSecret AskContainer AttachIdentity WriteCloudInit
+    WriteFirmwareVariables DefineDomain StartDomain
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::facts::DeviceNumber;
+use crate::source::{Endpoint, Iqn, Lun, Nbd, Network};
 
 /// Storage that others can use as well. (What is made for a VM is its own.)
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,14 +17,14 @@ pub enum Storage {
         /// The nodes that it can be on; absent if nothing says so.
         nodes: Option<Vec<String>>,
     },
-    /// An image in a Ceph pool.
-    Rbd {
-        /// The hosts of the cluster's monitors.
-        monitors: Vec<String>,
-        /// The pool.
-        pool: String,
-        /// The image.
-        image: String,
+    /// Something that several servers have together, of which users name some.
+    Clustered {
+        /// What it is, such as an rbd image.
+        what: &'static str,
+        /// The servers' hosts.
+        hosts: Vec<String>,
+        /// Its name there.
+        name: String,
     },
     /// Any other, in words that are equal for equal storage.
     Named(String),
@@ -42,8 +43,70 @@ impl Storage {
         }
     }
 
-    /// Whether both are the same storage, as far as that can be known. Ceph
-    /// clusters are told apart by their monitors: sets that share none are two
+    /// An image in a Ceph pool. A monitor listens on several ports, of which
+    /// one or the other is written.
+    #[must_use]
+    pub fn rbd<'m>(hosts: impl Iterator<Item = &'m str>, pool: &str, image: &str) -> Self {
+        Self::clustered("rbd image", hosts, format!("{pool}/{image}"))
+    }
+
+    /// A file on a Gluster volume.
+    #[must_use]
+    pub fn gluster<'m>(hosts: impl Iterator<Item = &'m str>, volume: &str, path: &str) -> Self {
+        Self::clustered("gluster file", hosts, format!("{volume}/{path}"))
+    }
+
+    fn clustered<'m>(
+        what: &'static str,
+        hosts: impl Iterator<Item = &'m str>,
+        name: String,
+    ) -> Self {
+        let mut hosts: Vec<_> = hosts.map(str::to_ascii_lowercase).collect();
+        hosts.sort();
+        hosts.dedup();
+        Self::Clustered { what, hosts, name }
+    }
+
+    /// A unit of an iSCSI target, whatever the portal: a target may have
+    /// several.
+    #[must_use]
+    pub fn iscsi(target: &Iqn, lun: Lun) -> Self {
+        Self::Named(format!("iscsi unit {}/{lun}", target.canonical()))
+    }
+
+    /// What is at a server.
+    #[must_use]
+    pub fn of_network(network: &Network) -> Self {
+        let hosts = || network.endpoints().iter().map(Endpoint::host);
+        match network {
+            Network::Iscsi(unit) => Self::iscsi(&unit.target, unit.lun),
+            Network::Rbd(rbd) => Self::rbd(hosts(), rbd.pool.as_str(), rbd.image.as_str()),
+            Network::Gluster(file) => {
+                Self::gluster(hosts(), file.volume.as_str(), file.path.as_str())
+            }
+            // Encrypted or not, it is the same export.
+            Network::Nbd(nbd) => {
+                let plain = Nbd {
+                    tls: false,
+                    ..nbd.clone()
+                };
+                Self::Named(Network::Nbd(plain).to_string().to_ascii_lowercase())
+            }
+            Network::Http(_) => Self::Named(network.to_string()),
+        }
+    }
+
+    /// Servers that have it, where its name alone does not say which it is.
+    #[must_use]
+    pub fn hosts(&self) -> &[String] {
+        match self {
+            Self::Clustered { hosts, .. } => hosts,
+            Self::OfNode { .. } | Self::Named(_) => &[],
+        }
+    }
+
+    /// Whether both are the same storage, as far as that can be known.
+    /// Clusters are told apart by their servers: sets that share none are two
     /// clusters. A path is the same on one node only; VMs that are not bound to
     /// different nodes are planned for one.
     #[must_use]
@@ -72,19 +135,13 @@ impl Storage {
                 same && !apart
             }
             (
-                Self::Rbd {
-                    monitors,
-                    pool,
-                    image,
+                Self::Clustered { what, hosts, name },
+                Self::Clustered {
+                    what: other_what,
+                    hosts: other_hosts,
+                    name: other_name,
                 },
-                Self::Rbd {
-                    monitors: other_monitors,
-                    pool: other_pool,
-                    image: other_image,
-                },
-            ) => {
-                (pool, image) == (other_pool, other_image) && !share_none(monitors, other_monitors)
-            }
+            ) => (what, name) == (other_what, other_name) && !share_none(hosts, other_hosts),
             (Self::Named(name), Self::Named(other)) => name == other,
             _ => false,
         }
@@ -101,7 +158,7 @@ impl Storage {
                     .flatten()
                     .collect()
             }
-            Self::Rbd { pool, image, .. } => vec![format!("rbd {pool}/{image}")],
+            Self::Clustered { what, name, .. } => vec![format!("{what} {name}")],
             Self::Named(name) => vec![format!("named {name}")],
         }
     }
@@ -119,7 +176,7 @@ impl fmt::Display for Storage {
                 ..
             } => write!(f, "block device {number}"),
             Self::OfNode { path, .. } => f.write_str(path),
-            Self::Rbd { pool, image, .. } => write!(f, "rbd image {pool}/{image}"),
+            Self::Clustered { what, name, .. } => write!(f, "{what} {name}"),
             Self::Named(name) => f.write_str(name),
         }
     }
@@ -130,11 +187,7 @@ mod tests {
     use super::*;
 
     fn rbd(monitors: &[&str]) -> Storage {
-        Storage::Rbd {
-            monitors: monitors.iter().map(|&name| name.to_owned()).collect(),
-            pool: "rbd".to_owned(),
-            image: "root".to_owned(),
-        }
+        Storage::rbd(monitors.iter().copied(), "rbd", "root")
     }
 
     fn on(path: &str, number: Option<(u32, u32)>, nodes: Option<&[&str]>) -> Storage {
@@ -145,8 +198,8 @@ mod tests {
 
     #[test]
     fn clusters_that_share_no_monitor_are_two() {
-        assert!(rbd(&["a:6789", "b:6789"]).is(&rbd(&["b:6789", "c:6789"])));
-        assert!(!rbd(&["a:6789"]).is(&rbd(&["b:6789"])));
+        assert!(rbd(&["a", "B"]).is(&rbd(&["b", "c"])));
+        assert!(!rbd(&["a"]).is(&rbd(&["b"])));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 
-use super::{Claimed, Plan, PlannedDisk, Size, Source};
-use crate::domain::{Bus, Format};
+use super::{Claimed, Later, NetworkKey, Plan, PlannedDisk, Size, Source};
+use crate::domain::{Bus, Cache, DeviceKind, Format, Io, IoLimits};
+use crate::source::{Iqn, NbdServer, Network};
 use crate::text::Reveal;
 use crate::units::ByteSize;
 
@@ -17,9 +18,10 @@ pub struct PlanView<'p> {
     uuid: String,
     domain: &'p str,
     disks: Vec<DiskView<'p>>,
+    pools: &'p [super::PoolShare],
     steps: &'p [super::Step],
     domain_xml: String,
-    cloud_init: CloudInitView,
+    cloud_init: Option<CloudInitView>,
     known_later: &'p [String],
 }
 
@@ -38,19 +40,43 @@ struct DiskView<'p> {
     name: &'p str,
     target: String,
     bus: Bus,
+    device: DeviceKind,
     serial: &'p str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot_order: Option<u32>,
     source: SourceView<'p>,
     format: Format,
     size: Option<ByteSize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_least: Option<ByteSize>,
     access: super::Access,
+    lease: Option<String>,
     copy: super::CopyMode,
+    copied_to: Option<CopyView<'p>>,
     pool: Option<&'p str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<Cache>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    io: Option<Io>,
+    #[serde(skip_serializing_if = "is_unlimited")]
+    iotune: IoLimits,
     mount: Mounts<'p>,
     link: Option<&'p str>,
     migration: super::Migration,
     read_only: bool,
+}
+
+/// A file of ours, and what it is laid over or copied from.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CopyView<'p> {
+    file: &'p str,
+    volume: &'p str,
+    master_format: Format,
+}
+
+fn is_unlimited(limits: &IoLimits) -> bool {
+    *limits == IoLimits::default()
 }
 
 impl Plan {
@@ -63,14 +89,15 @@ impl Plan {
             uuid: self.uuid.to_string(),
             domain: &self.domain.name,
             disks: self.disks.iter().map(DiskView::of).collect(),
+            pools: &self.pools,
             steps: &self.steps,
             domain_xml: self.domain.to_xml(),
-            cloud_init: CloudInitView {
-                label: self.cloud_init.label(),
-                meta_data: self.cloud_init.meta_data_text(reveal),
-                user_data: self.cloud_init.user_data_text(reveal),
-                network_config: self.cloud_init.network_config_text(reveal),
-            },
+            cloud_init: self.cloud_init.as_ref().map(|image| CloudInitView {
+                label: image.label(),
+                meta_data: image.meta_data_text(reveal),
+                user_data: image.user_data_text(reveal),
+                network_config: image.network_config_text(reveal),
+            }),
             known_later: &self.known_later,
         }
     }
@@ -82,20 +109,31 @@ impl<'p> DiskView<'p> {
             name: &disk.name,
             target: disk.target.name(),
             bus: disk.target.bus(),
+            device: disk.device,
             serial: disk.serial.as_str(),
+            boot_order: disk.boot,
             source: SourceView {
                 source: &disk.source,
                 claim: disk.claim.as_ref(),
             },
-            format: disk.format,
+            format: disk.format(),
             size: disk.size.known(),
             at_least: match disk.size {
                 Size::AtLeast(size) => Some(size),
                 Size::Known(_) | Size::AfterPull | Size::OnNode => None,
             },
             access: disk.access,
-            copy: disk.copy,
+            lease: disk.storage.as_ref().map(ToString::to_string),
+            copy: disk.copy.mode(),
+            copied_to: disk.copy.file().map(|file| CopyView {
+                file: &file.path,
+                volume: &file.name,
+                master_format: disk.master_format,
+            }),
             pool: disk.pool.as_ref().map(crate::names::PoolName::as_str),
+            cache: disk.tuning.cache,
+            io: disk.tuning.io,
+            iotune: disk.limits,
             mount: Mounts(disk),
             link: disk.link.as_ref().map(crate::guest::GuestPath::as_str),
             migration: disk.migration,
@@ -146,22 +184,22 @@ impl Serialize for SourceView<'_> {
                 image,
                 digest,
                 store_file,
-                overlay,
             } => {
-                map.serialize_entry("file", &overlay.path)?;
-                map.serialize_entry("volume", &overlay.name)?;
                 map.serialize_entry("image", image.as_written())?;
                 map.serialize_entry("digest", &digest.map(|digest| digest.to_string()))?;
-                map.serialize_entry("backing", store_file)?;
-                map.serialize_entry("backingFormat", &Format::Raw)?;
+                map.serialize_entry("file", store_file)?;
             }
             Source::NewVolume(volume) => {
                 map.serialize_entry("file", &volume.path)?;
                 map.serialize_entry("volume", &volume.name)?;
                 map.serialize_entry("filesystem", "ext4")?;
             }
-            Source::RawDevice(path) | Source::BlockClaim(path) | Source::DiskImage(path) => {
-                exposed(&mut map, path)?;
+            Source::RawDevice(path) | Source::BlockClaim(path) => exposed(&mut map, path)?,
+            Source::DiskImage { file, create } => {
+                exposed(&mut map, file)?;
+                if let Some(size) = create {
+                    map.serialize_entry("create", size)?;
+                }
             }
             Source::PersistentRoot {
                 device,
@@ -177,15 +215,16 @@ impl Serialize for SourceView<'_> {
                 map.serialize_entry("filledFrom", store_file)?;
                 map.serialize_entry("recreate", recreate)?;
             }
-            Source::Rbd { ceph, key } => {
-                let monitors: Vec<_> = ceph.monitors.iter().map(ToString::to_string).collect();
-                map.serialize_entry("monitors", &monitors)?;
-                map.serialize_entry("pool", ceph.pool.as_str())?;
-                map.serialize_entry("image", ceph.volume.as_str())?;
-                map.serialize_entry("user", ceph.user.as_str())?;
-                map.serialize_entry("secret", &key.as_ref().map(|(uuid, _)| uuid.to_string()))?;
-            }
+            Source::Network { network, key } => network_fields(&mut map, network, key.as_ref())?,
             Source::CloudInit { path } => map.serialize_entry("file", path)?,
+            Source::Later(Later::Container { image, id }) => {
+                map.serialize_entry("image", image)?;
+                map.serialize_entry("id", &id.to_string())?;
+            }
+            Source::Later(Later::Identity { set, name }) => {
+                map.serialize_entry("set", set.as_str())?;
+                map.serialize_entry("name", name.as_str())?;
+            }
         }
         map.end()
     }
@@ -200,6 +239,49 @@ fn exposed<M: SerializeMap>(map: &mut M, path: &super::ExposedPath) -> Result<()
     Ok(())
 }
 
+fn network_fields<M: SerializeMap>(
+    map: &mut M,
+    network: &Network,
+    key: Option<&NetworkKey>,
+) -> Result<(), M::Error> {
+    let hosts: Vec<_> = network
+        .endpoints()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    match network {
+        Network::Iscsi(unit) => {
+            map.serialize_entry("portal", &unit.portal.to_string())?;
+            map.serialize_entry("target", unit.target.as_str())?;
+            map.serialize_entry("lun", &unit.lun)?;
+            map.serialize_entry("initiator", &unit.initiator.as_ref().map(Iqn::as_str))?;
+        }
+        Network::Rbd(rbd) => {
+            map.serialize_entry("monitors", &hosts)?;
+            map.serialize_entry("pool", rbd.pool.as_str())?;
+            map.serialize_entry("image", rbd.image.as_str())?;
+        }
+        Network::Nbd(nbd) => {
+            match &nbd.server {
+                NbdServer::Tcp(endpoint) => {
+                    map.serialize_entry("server", &endpoint.to_string())?;
+                }
+                NbdServer::Unix(path) => map.serialize_entry("socket", path.as_str())?,
+            }
+            map.serialize_entry("export", nbd.export.as_str())?;
+            map.serialize_entry("tls", &nbd.tls)?;
+        }
+        Network::Gluster(file) => {
+            map.serialize_entry("hosts", &hosts)?;
+            map.serialize_entry("volume", file.volume.as_str())?;
+            map.serialize_entry("path", file.path.as_str())?;
+        }
+        Network::Http(_) => map.serialize_entry("url", &network.to_string())?,
+    }
+    map.serialize_entry("user", &key.map(|key| &key.user))?;
+    map.serialize_entry("secret", &key.map(|key| key.uuid.to_string()))
+}
+
 impl Source {
     /// What kind of source it is, in one word.
     #[must_use]
@@ -210,9 +292,11 @@ impl Source {
             Self::RawDevice(_) => "rawDevice",
             Self::BlockClaim(_) => "blockClaim",
             Self::PersistentRoot { .. } => "persistentRoot",
-            Self::DiskImage(_) => "diskImage",
-            Self::Rbd { .. } => "rbd",
+            Self::DiskImage { .. } => "diskImage",
+            Self::Network { network, .. } => network.protocol(),
             Self::CloudInit { .. } => "cloudInit",
+            Self::Later(Later::Container { .. }) => "container",
+            Self::Later(Later::Identity { .. }) => "identity",
         }
     }
 }

@@ -9,8 +9,10 @@ mod devices;
 mod disks;
 mod environment;
 mod files;
+mod keys;
 mod sharing;
 mod user_data;
+mod vm;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,11 +23,12 @@ pub use devices::is_device_path;
 
 use crate::config::{Config, HypervisorChoice};
 use crate::diag::{Diagnostic, Diagnostics, Place, nearest};
-use crate::domain::Cpu;
+use crate::domain::{Cpu, Firmware, Hypervisor, Interface, InterfaceModel};
 use crate::facts::{DeviceNumber, Facts};
-use crate::manifest::{DataObject, DataRef, Key, ObjectKind, Objects, VmPod};
+use crate::manifest::{DataObject, DataRef, Key, Meta, ObjectKind, Objects, VmPod};
 use crate::names::{Namespace, ObjectName};
 use crate::plan::{Draft, Plan, PlannedDisk};
+use crate::yaml::Spanned;
 use claims::Bindings;
 use sharing::{User, refuse_two_users};
 
@@ -46,46 +49,92 @@ pub fn resolve(
         bindings: Bindings::of(objects),
         allowed_devices: facts.allowed_devices(config),
     };
-    refuse_uuid_twice(&objects.vm_pods, diags);
-    let plans: Vec<_> = objects
+    refuse_uuid_twice(objects, diags);
+    let pods: Vec<_> = objects
         .vm_pods
         .iter()
         .filter_map(|pod| Some((pod, resolver.plan(pod, diags)?)))
         .collect();
-    let disks = plans
+    let vms: Vec<_> = objects
+        .vms
         .iter()
-        .flat_map(|(pod, plan)| plan.disks.iter().map(|disk| User { pod, disk }));
-    refuse_two_users(disks, diags);
-    plans.into_iter().map(|(_, plan)| plan).collect()
+        .filter_map(|vm| Some((vm, resolver.vm_plan(vm, diags)?)))
+        .collect();
+    let of_pods = pods
+        .iter()
+        .flat_map(|(pod, plan)| plan.disks.iter().map(|disk| User::of_pod(pod, disk)));
+    let of_vms = vms.iter().flat_map(|(vm, plan)| vm::users(vm, &plan.disks));
+    refuse_two_users(of_pods.chain(of_vms), diags);
+    let pods = pods.into_iter().map(|(_, plan)| plan);
+    pods.chain(vms.into_iter().map(|(_, plan)| plan)).collect()
+}
+
+/// A VM, for telling it from others.
+#[derive(Clone, Copy)]
+struct Machine<'m> {
+    kind: &'static str,
+    meta: &'m Meta,
+    /// The UUID that its author chose.
+    chosen: Option<&'m Spanned<Uuid>>,
+}
+
+impl Machine<'_> {
+    fn uuid(&self) -> Uuid {
+        domain_uuid(self.meta, self.chosen)
+    }
 }
 
 /// Two VMs of one UUID would be one domain with one set of volumes.
-fn refuse_uuid_twice(pods: &[VmPod], diags: &mut Diagnostics) {
-    let mut seen: BTreeMap<Uuid, &VmPod> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| !pod.refused) {
-        let uuid = domain_uuid(pod);
-        if let Some(first) = seen.insert(uuid, pod) {
-            diags.push(one_uuid(uuid, first, pod));
+fn refuse_uuid_twice(objects: &Objects, diags: &mut Diagnostics) {
+    let pods = objects.vm_pods.iter().filter(|pod| !pod.refused);
+    let pods = pods.map(|pod| Machine {
+        kind: "pod",
+        meta: &pod.meta,
+        chosen: pod.annotations.system_uuid.as_ref(),
+    });
+    let vms = objects.vms.iter().filter(|vm| !vm.refused);
+    let vms = vms.map(|vm| Machine {
+        kind: "VM",
+        meta: &vm.meta,
+        chosen: vm.firmware.uuid.as_ref(),
+    });
+    let mut seen: BTreeMap<Uuid, Machine<'_>> = BTreeMap::new();
+    for machine in pods.chain(vms) {
+        let uuid = machine.uuid();
+        if let Some(first) = seen.insert(uuid, machine) {
+            diags.push(one_uuid(uuid, first, machine));
         }
     }
 }
 
 /// Who has chosen a UUID can choose another; else it comes from the UIDs.
-fn one_uuid(uuid: Uuid, first: &VmPod, second: &VmPod) -> Diagnostic {
+fn one_uuid(uuid: Uuid, first: Machine<'_>, second: Machine<'_>) -> Diagnostic {
     for (chooser, other) in [(second, first), (first, second)] {
-        if let Some(chosen) = &chooser.annotations.system_uuid {
-            let other = &other.meta.name;
+        if let Some(chosen) = chooser.chosen {
+            let field = match chooser.kind {
+                "pod" => "VirtletSystemUUID",
+                _ => "firmware.uuid",
+            };
             return Diagnostic::error(&chosen.place, "two VMs cannot have one UUID")
-                .found(format!("{uuid}, which pod {other} has too"))
-                .help("choose another VirtletSystemUUID for one of the two");
+                .found(format!(
+                    "{uuid}, which {} {} has too",
+                    other.kind, other.meta.name
+                ))
+                .help(format!("choose another {field} for one of the two"));
         }
     }
     let mut place = second.meta.place.clone();
     place.path = place.path.key("metadata").key("uid");
     let uid = second.meta.uid.as_deref().unwrap_or_default();
-    Diagnostic::error(&place, "two pods cannot have one UID")
-        .found(format!("{uid}, which pod {} has too", first.meta.name))
-        .help("remove the uid of a pod that is not in the cluster: the API server gives it one")
+    Diagnostic::error(&place, format!("two {}s cannot have one UID", second.kind))
+        .found(format!(
+            "{uid}, which {} {} has too",
+            first.kind, first.meta.name
+        ))
+        .help(format!(
+            "remove the uid of a {} that is not in the cluster: the API server gives it one",
+            second.kind
+        ))
 }
 
 /// What all VMs of one resolution share.
@@ -100,7 +149,7 @@ struct Resolver<'r> {
 impl Resolver<'_> {
     fn plan(&self, pod: &VmPod, diags: &mut Diagnostics) -> Option<Plan> {
         let errors_before = diags.errors();
-        let uuid = domain_uuid(pod);
+        let uuid = domain_uuid(&pod.meta, pod.annotations.system_uuid.as_ref());
         let mut disks = self.disks(pod, uuid, diags);
         let mac = mac_address(uuid);
         let cloud_init = self.cloud_init(pod, uuid, &disks, &mac, diags);
@@ -124,21 +173,30 @@ impl Resolver<'_> {
         let draft = Draft {
             namespace: pod.meta.namespace.clone(),
             name: pod.meta.name.clone(),
-            container: pod.container.name.clone(),
+            suffix: pod.container.name.to_string(),
             uuid,
             memory: memory.map_or(self.config.default_memory, |memory| memory.value),
             vcpus: annotations.vcpus.unwrap_or(1),
             cpu,
-            hypervisor: match self.config.hypervisor {
-                HypervisorChoice::Auto => None,
-                HypervisorChoice::Fixed(hypervisor) => Some(hypervisor),
-            },
-            mac,
+            hypervisor: self.hypervisor(),
+            firmware: Firmware::Bios,
+            interfaces: vec![Interface {
+                mac,
+                model: InterfaceModel::Virtio,
+            }],
+            running: true,
             disks,
-            cloud_init: cloud_init.build(),
+            cloud_init: Some(cloud_init.build()),
             known_later,
         };
         Some(draft.build(self.config))
+    }
+
+    fn hypervisor(&self) -> Option<Hypervisor> {
+        match self.config.hypervisor {
+            HypervisorChoice::Auto => None,
+            HypervisorChoice::Fixed(hypervisor) => Some(hypervisor),
+        }
     }
 
     /// A ConfigMap or Secret of a namespace; a missing one is an error that
@@ -207,13 +265,12 @@ fn missing_help<'k>(
     }
 }
 
-/// The annotation's, else one made of the pod's UID; a pod from a file has
-/// none yet, so there its namespace and name stand in.
-fn domain_uuid(pod: &VmPod) -> Uuid {
-    if let Some(uuid) = &pod.annotations.system_uuid {
+/// The one that was chosen, else one made of the object's UID; what comes from
+/// a file has none yet, so there its namespace and name stand in.
+fn domain_uuid(meta: &Meta, chosen: Option<&Spanned<Uuid>>) -> Uuid {
+    if let Some(uuid) = chosen {
         return uuid.value;
     }
-    let meta = &pod.meta;
     let name = match &meta.uid {
         Some(uid) => uid.clone(),
         None => format!("{}/{}", meta.namespace, meta.name),

@@ -3,18 +3,22 @@
 use std::collections::HashMap;
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::manifest::{VmPod, Volume};
+use crate::manifest::{Meta, VmPod, Volume};
 use crate::plan::{PlannedDisk, Source, Storage};
 
 /// A disk and whose it is.
 #[derive(Clone, Copy)]
 pub(super) struct User<'p> {
-    pub(super) pod: &'p VmPod,
+    pub(super) owner: &'p Meta,
+    /// What the owner is: a pod or a VM.
+    pub(super) kind: &'static str,
+    /// Where the disk is written.
+    pub(super) place: &'p Place,
     pub(super) disk: &'p PlannedDisk,
 }
 
-/// Whoever writes to a storage must be alone with it. What two VMs only read,
-/// they may share.
+/// Whoever writes to a storage must be alone with it, unless all who use it
+/// agree to share. What two VMs only read, they may share.
 pub(super) fn refuse_two_users<'p>(all: impl Iterator<Item = User<'p>>, diags: &mut Diagnostics) {
     let mut users: HashMap<String, Vec<User<'p>>> = HashMap::new();
     for user in all {
@@ -30,6 +34,16 @@ pub(super) fn refuse_two_users<'p>(all: impl Iterator<Item = User<'p>>, diags: &
 }
 
 impl<'p> User<'p> {
+    /// A disk of a VM pod.
+    pub(super) fn of_pod(pod: &'p VmPod, disk: &'p PlannedDisk) -> Self {
+        Self {
+            owner: &pod.meta,
+            kind: "pod",
+            place: place_in(pod, disk),
+            disk,
+        }
+    }
+
     /// Words of which two users of one storage have at least one in common.
     fn keys(&self) -> Vec<String> {
         let storage = self.disk.storage.as_ref();
@@ -40,30 +54,15 @@ impl<'p> User<'p> {
 
     fn claim(&self) -> Option<String> {
         let claim = &self.disk.claim.as_ref()?.claim;
-        Some(format!("{claim} of namespace {}", self.pod.meta.namespace))
+        Some(format!("{claim} of namespace {}", self.owner.namespace))
     }
 
     fn has_claim_of(&self, other: &Self) -> bool {
         self.claim().is_some() && self.claim() == other.claim()
     }
 
-    /// Where the disk's volume stands in its pod.
-    pub(super) fn place(&self) -> &'p Place {
-        let pod = self.pod;
-        let root = match self.disk.source {
-            Source::PersistentRoot { .. } => pod.container.root_device(),
-            _ => None,
-        };
-        let named = |volume: &&Volume| match root {
-            Some(device) => volume.name.value == device.volume.value,
-            None => PlannedDisk::name_of_volume(&volume.name.value) == self.disk.name,
-        };
-        let volume = pod.volumes.iter().find(named);
-        volume.map_or(&pod.meta.place, |volume| &volume.source.place)
-    }
-
     fn disturbs(&self, other: &Self) -> bool {
-        if self.disk.read_only && other.disk.read_only {
+        if self.disk.access.agrees_with(other.disk.access) {
             return false;
         }
         let storages = self.disk.storage.as_ref().zip(other.disk.storage.as_ref());
@@ -76,24 +75,47 @@ impl<'p> User<'p> {
             (_, Some(storage)) => storage.to_string(),
             (_, None) => String::new(),
         };
-        let place = self.place();
-        if self.pod.meta.key() == other.pod.meta.key() {
+        let place = self.place;
+        if self.owner.key() == other.owner.key() {
             return Diagnostic::error(place, format!("two disks lead to one storage, {storage}"))
                 .found(format!("disks {} and {}", other.disk.name, self.disk.name))
                 .help(format!(
                     "remove one of the two; the first is at {}",
-                    other.place()
+                    other.place
                 ));
         }
-        let (one, two) = (&other.pod.meta.name, &self.pod.meta.name);
+        let who = match self.kind == other.kind {
+            true => format!(
+                "{}s {} and {}",
+                self.kind, other.owner.name, self.owner.name
+            ),
+            false => format!(
+                "{} {} and {} {}",
+                other.kind, other.owner.name, self.kind, self.owner.name
+            ),
+        };
         Diagnostic::error(
             place,
             format!("two VMs would use {storage}, and one of them writes"),
         )
-        .found(format!("pods {one} and {two}"))
+        .found(who)
         .help(format!(
             "give each its own storage, or make the volumes read-only; the first is at {}",
-            other.place()
+            other.place
         ))
     }
+}
+
+/// Where a disk's volume stands in its pod.
+fn place_in<'p>(pod: &'p VmPod, disk: &PlannedDisk) -> &'p Place {
+    let root = match disk.source {
+        Source::PersistentRoot { .. } => pod.container.root_device(),
+        _ => None,
+    };
+    let named = |volume: &&Volume| match root {
+        Some(device) => volume.name.value == device.volume.value,
+        None => PlannedDisk::name_of_volume(&volume.name.value) == disk.name,
+    };
+    let volume = pod.volumes.iter().find(named);
+    volume.map_or(&pod.meta.place, |volume| &volume.source.place)
 }

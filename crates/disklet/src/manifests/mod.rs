@@ -125,10 +125,10 @@ impl Given {
 
     /// Manifests without a VM are a mistake.
     pub fn demand_a_vm(&self, diags: &mut Diagnostics) {
-        if self.objects.vm_pods.is_empty() && diags.errors() == 0 {
+        if !self.objects.has_vms() && diags.errors() == 0 {
             diags.push(
                 Diagnostic::error(&command_line_place("--filename"), "there is no VM in the input")
-                    .allowed("a Pod with the annotation kubernetes.io/target-runtime: virtlet.cloud, or with runtimeClassName: disklet"),
+                    .allowed("a Pod with the annotation kubernetes.io/target-runtime: virtlet.cloud, or with runtimeClassName: disklet; or a VM of disklet.io/v1alpha1"),
             );
         }
     }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use disklet_core::plan::{CopyMode, Plan, PlannedDisk, Source};
+use disklet_core::source::Network;
 use disklet_core::units::ByteSize;
 use unicode_width::UnicodeWidthStr;
 
@@ -44,12 +45,33 @@ pub(super) fn tree(out: &mut impl Write, style: Style, plans: &[Plan]) -> io::Re
         for disk in &plan.disks {
             let target = style.paint(Tone::Good, &disk.target.name());
             let name = style.paint(Tone::Bold, &disk.name);
-            writeln!(out, "├─ {target} {name}: {}", facts_of(disk))?;
+            match disk.name == disk.target.name() {
+                true => writeln!(out, "├─ {target}: {}", facts_of(disk))?,
+                false => writeln!(out, "├─ {target} {name}: {}", facts_of(disk))?,
+            }
             write_chain(out, style, &chain(disk))?;
+            if let Some(lease) = lease(disk) {
+                writeln!(out, "│  {}", style.paint(Tone::Dim, &lease))?;
+            }
         }
         writeln!(out, "└─ {}", style.paint(Tone::Bold, "steps"))?;
         write_steps(out, plan, "   ")?;
+        write_pools(out, plan, "   ")?;
         write_later(out, style, plan, "   ")?;
+    }
+    Ok(())
+}
+
+/// What the VM is promised of the node's storage.
+fn write_pools(out: &mut impl Write, plan: &Plan, indent: &str) -> io::Result<()> {
+    for pool in &plan.pools {
+        let (name, path, bytes) = (&pool.name, &pool.path, pool.promised_bytes);
+        let promised = match (pool.complete, bytes.as_bytes()) {
+            (true, _) => bytes.to_string(),
+            (false, 0) => "known later".to_owned(),
+            (false, _) => format!("at least {bytes}"),
+        };
+        writeln!(out, "{indent}promised of pool {name} ({path}): {promised}")?;
     }
     Ok(())
 }
@@ -73,7 +95,7 @@ fn row(disk: &PlannedDisk) -> [String; 7] {
         disk.name.clone(),
         disk.target.name(),
         disk.size.to_string(),
-        disk.format.name().to_owned(),
+        disk.format().name().to_owned(),
         access(disk),
         origin(disk),
         in_guest(disk).unwrap_or_else(|| "-".to_owned()),
@@ -136,7 +158,7 @@ fn write_chain(out: &mut impl Write, style: Style, chain: &[String]) -> io::Resu
 
 fn facts_of(disk: &PlannedDisk) -> String {
     let mut words = vec![
-        disk.format.name().to_owned(),
+        disk.format().name().to_owned(),
         disk.size.to_string(),
         access(disk),
     ];
@@ -148,11 +170,12 @@ fn facts_of(disk: &PlannedDisk) -> String {
     words.join(", ")
 }
 
-/// Who may use the storage; of a copy, that it is one.
+/// Who may use the master; of a copy, that it is one.
 fn access(disk: &PlannedDisk) -> String {
-    match disk.copy {
-        CopyMode::None => disk.access.name().to_owned(),
-        copy @ CopyMode::CopyOnWrite => format!("{} of {}", copy.name(), disk.access.name()),
+    let access = disk.access.name();
+    match disk.copy.mode() {
+        CopyMode::None => access.to_owned(),
+        copy => format!("{} of {access}", copy.name()),
     }
 }
 
@@ -188,11 +211,13 @@ fn source_words(disk: &PlannedDisk) -> String {
         Source::PersistentRoot { device, image, .. } => {
             format!("device {}, filled from image {image}", device.from)
         }
-        Source::DiskImage(file) => format!("file {}", file.from),
-        Source::Rbd { ceph, .. } => {
-            format!("rbd {}/{}", ceph.pool.as_str(), ceph.volume.as_str())
-        }
+        Source::DiskImage { file, .. } => format!("file {}", file.from),
+        Source::Network { network, .. } => match network {
+            Network::Http(_) => network.to_string(),
+            _ => format!("{} {}", network.protocol(), network.name()),
+        },
         Source::CloudInit { .. } => "made for the VM".to_owned(),
+        Source::Later(later) => later.to_string(),
     }
 }
 
@@ -203,35 +228,54 @@ fn chain(disk: &PlannedDisk) -> Vec<String> {
         // Below what is ours, above what it leads to.
         let ours = usize::from(!matches!(
             disk.source,
-            Source::Rbd { .. } | Source::NewVolume(_)
+            Source::Network { .. } | Source::NewVolume(_)
         ));
-        chain.insert(
-            ours,
-            format!("claim {}, volume {}", claim.claim, claim.volume),
-        );
+        let claim = format!("claim {}, volume {}", claim.claim, claim.volume);
+        chain.insert(ours, claim);
+    }
+    if let Some(copy) = copied(disk) {
+        chain.insert(0, copy);
     }
     chain
 }
 
+/// The right that the VM has to have.
+fn lease(disk: &PlannedDisk) -> Option<String> {
+    let storage = disk.storage.as_ref()?;
+    let while_copied = match disk.copy.mode() {
+        CopyMode::Clone => " while it is copied",
+        _ => "",
+    };
+    let access = disk.access.name();
+    Some(format!("lease {access}: {storage}{while_copied}"))
+}
+
+/// The file that takes the guest's writes.
+fn copied(disk: &PlannedDisk) -> Option<String> {
+    let file = disk.copy.file()?;
+    let what = match disk.copy.mode() {
+        CopyMode::Clone => "clone",
+        CopyMode::CopyOnRead => "overlay, filled by reading,",
+        CopyMode::None | CopyMode::CopyOnWrite => "overlay",
+    };
+    Some(format!("{what} {}{}", file.path, pool(disk)))
+}
+
+fn pool(disk: &PlannedDisk) -> String {
+    let pool = disk.pool.as_ref();
+    pool.map(|pool| format!(" (pool {pool})"))
+        .unwrap_or_default()
+}
+
 fn files_of(disk: &PlannedDisk) -> Vec<String> {
-    let pool = disk
-        .pool
-        .as_ref()
-        .map(|pool| format!(" (pool {pool})"))
-        .unwrap_or_default();
     match &disk.source {
         Source::Image {
-            image,
-            store_file,
-            overlay,
-            ..
-        } => vec![
-            format!("overlay {}{pool}", overlay.path),
-            format!("image {image} as raw file {store_file}"),
-        ],
+            image, store_file, ..
+        } => vec![format!("image {image} as raw file {store_file}")],
         Source::NewVolume(volume) => vec![format!(
-            "new volume {}{pool}, ext4 on one partition",
-            volume.path
+            "new volume {}{}, ext4 on one partition",
+            volume.path,
+            pool(disk)
         )],
         Source::RawDevice(device) => vec![
             format!("device {}", device.exposed),
@@ -256,26 +300,22 @@ fn files_of(disk: &PlannedDisk) -> Vec<String> {
                 device.exposed,
                 ByteSize::from_bytes(*data_offset)
             ),
-            format!("block device {}", device.from),
             format!("filled once from image {image} as raw file {store_file}"),
+            format!("block device {}", device.from),
         ],
-        Source::DiskImage(file) => vec![
-            format!("file {}", file.exposed),
-            format!("raw file {}", file.from),
-        ],
-        Source::Rbd { ceph, key } => {
-            let monitors: Vec<_> = ceph.monitors.iter().map(ToString::to_string).collect();
-            let user = match key {
-                Some(_) => format!("user {} with a key", ceph.user.as_str()),
-                None => "without cephx".to_owned(),
-            };
-            vec![format!(
-                "rbd image {}/{} at {}, {user}",
-                ceph.pool.as_str(),
-                ceph.volume.as_str(),
-                monitors.join(", "),
-            )]
+        Source::DiskImage { file, create } => {
+            let made = create.map(|size| format!(", made of {size} if it is missing"));
+            vec![
+                format!("file {}", file.exposed),
+                format!("raw file {}{}", file.from, made.unwrap_or_default()),
+            ]
         }
+        Source::Network { network, key } => vec![match (network, key) {
+            (_, Some(key)) => format!("{network}, user {} with a key", key.user),
+            (Network::Rbd(_), None) => format!("{network}, without cephx"),
+            (_, None) => network.to_string(),
+        }],
         Source::CloudInit { path } => vec![format!("new image {path}")],
+        Source::Later(later) => vec![later.to_string()],
     }
 }

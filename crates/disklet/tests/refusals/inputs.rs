@@ -185,7 +185,7 @@ fn fields_of_kubernetes_are_no_slips() {
 fn notices_beyond_what_anybody_reads_are_counted() {
     let service = |n| format!("kind: Service\nmetadata: {{name: s{n}}}\n---\n");
     let mut text: String = (0..70).map(service).collect();
-    text += "kind: VM\nmetadata: {name: other}\n---\n";
+    text += "kind: VirtualMachine\nmetadata: {name: other}\n---\n";
     text += &POD.replace(
         "{name: vm}",
         "{name: vm, annotations: {disklet.io/recreate-root: \"true\"}}",
@@ -194,7 +194,7 @@ fn notices_beyond_what_anybody_reads_are_counted() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert_eq!(outcome.stderr.matches("notice: <stdin>").count(), 50);
     for wanted in [
-        "VM objects are not planned",
+        "VirtualMachine objects are not planned",
         "[disklet.io/recreate-root]: has no effect",
     ] {
         assert!(outcome.stderr.contains(wanted), "{}", outcome.stderr);

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostic, Diagnostics, Severity};
+use disklet_core::domain::Bus;
 use disklet_core::facts::Facts;
 use disklet_core::manifest::{Input, Objects};
 use disklet_core::names::Namespace;
-use disklet_core::plan::{HostPath, Plan, PlannedDisk, Step};
+use disklet_core::plan::{Access, CopyMode, HostPath, Master, Plan, PlannedDisk, Source, Step};
 use disklet_core::resolve::resolve;
 use disklet_core::text::Reveal;
 use disklet_core::yaml::{self, Limits};
@@ -64,8 +65,8 @@ pub(crate) fn read(text: &str, node: Node) -> Outcome {
         rendered.extend(plan.steps.iter().map(ToString::to_string));
         rendered.extend(
             plan.cloud_init
-                .files(Reveal::Redact)
-                .into_iter()
+                .iter()
+                .flat_map(|image| image.files(Reveal::Redact))
                 .map(|(_, text)| text),
         );
         rendered += &format!("{plan:?}");
@@ -135,10 +136,20 @@ pub(crate) fn check_plans(text: &str, outcome: &Outcome) {
         check_disks(&plan.disks);
         let document = plan.domain.to_xml();
         assert_eq!(xml::problem(&document), None, "{document}");
+        let mut turns: Vec<_> = plan.disks.iter().filter_map(|disk| disk.boot).collect();
+        let known = |disk: &PlannedDisk| !matches!(disk.source, Source::Later(_));
+        let mut own = plan
+            .disks
+            .iter()
+            .filter(|disk| disk.name != PlannedDisk::CLOUD_INIT);
+        assert_eq!(turns.is_empty(), own.next().is_none(), "{document}");
+        let written = document.matches("<boot order=").count();
+        let boots = plan.disks.iter().filter(|disk| disk.boot.is_some());
+        assert_eq!(written, boots.filter(|disk| known(disk)).count());
+        turns.dedup();
         assert_eq!(
-            document.matches("<boot order=\"1\"/>").count(),
-            1,
-            "{document}"
+            turns.len(),
+            plan.disks.iter().filter(|it| it.boot.is_some()).count()
         );
         for step in &plan.steps {
             check_step(step, &mut files);
@@ -158,12 +169,13 @@ pub(crate) fn check_plans(text: &str, outcome: &Outcome) {
 }
 
 fn check_disks(disks: &[PlannedDisk]) {
-    let bus = disks[0].target.bus();
-    assert!(
-        disks.len() <= usize::from(bus.limit()),
-        "{} disks",
-        disks.len()
-    );
+    for bus in Bus::ALL {
+        let count = disks.iter().filter(|disk| disk.target.bus() == bus).count();
+        assert!(
+            count <= usize::from(bus.limit()),
+            "{count} disks on {bus:?}"
+        );
+    }
     let unique = |what: Vec<String>| what.iter().collect::<BTreeSet<_>>().len() == disks.len();
     assert!(unique(
         disks.iter().map(|disk| disk.target.name()).collect()
@@ -173,17 +185,26 @@ fn check_disks(disks: &[PlannedDisk]) {
         disks.iter().map(|disk| disk.serial.to_string()).collect()
     ));
     for disk in disks {
-        assert_eq!(disk.target.bus(), bus);
         let serial = disk.serial.as_str();
         assert!((1..=20).contains(&serial.len()), "{serial}");
         assert!(
             serial
                 .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
+                .all(|b| b.is_ascii_alphanumeric() || b"-._+".contains(&b))
         );
+        // Who reads a master does not write it.
+        let writes = disk.copy.mode() == CopyMode::None && !disk.read_only;
+        assert_eq!(writes, disk.access != Access::ReadShared, "{}", disk.name);
     }
-    assert_eq!(disks[0].name, PlannedDisk::ROOT);
-    assert_eq!(disks[disks.len() - 1].name, PlannedDisk::CLOUD_INIT);
+    // A pod's disks are all on one bus, its own before and after those it names.
+    let is_pod = disks.first().is_some_and(|disk| {
+        disk.name == PlannedDisk::ROOT && !matches!(disk.source, Source::Later(_))
+    });
+    if is_pod {
+        let bus = disks[0].target.bus();
+        assert!(disks.iter().all(|disk| disk.target.bus() == bus));
+        assert_eq!(disks[disks.len() - 1].name, PlannedDisk::CLOUD_INIT);
+    }
 }
 
 /// Whatever we make lies in our directories, and no two steps make one file.
@@ -191,7 +212,11 @@ fn check_step<'s>(step: &'s Step, files: &mut BTreeSet<&'s str>) {
     let config = Config::default();
     let made = match step {
         Step::CreateOverlay { file, backing, .. } => {
-            assert_below(backing, &config.data_dir);
+            if let Master::Path(backing) = backing {
+                assert!(
+                    backing.starts_with(&config.data_dir) || backing.starts_with(&config.run_dir)
+                );
+            }
             assert_below(file, config.volumes_dir());
             Some(file)
         }
@@ -241,10 +266,13 @@ fn assert_below(path: &str, directory: &str) {
 
 /// Guests can read what they are told.
 fn check_cloud_init(plan: &Plan, reveal: Reveal) {
-    let meta_data = plan.cloud_init.meta_data_text(reveal);
+    let Some(image) = &plan.cloud_init else {
+        return;
+    };
+    let meta_data = image.meta_data_text(reveal);
     let parsed: serde_json::Value = serde_json::from_str(&meta_data).unwrap();
     assert!(parsed.is_object(), "{meta_data}");
-    let user_data = plan.cloud_init.user_data_text(reveal);
+    let user_data = image.user_data_text(reveal);
     if let Some(config) = user_data.strip_prefix("#cloud-config\n") {
         for document in yaml::documents(config, Limits::default()) {
             assert!(document.is_ok(), "{document:?} in\n{config}");

@@ -95,6 +95,8 @@ pub(crate) fn of(fixture: &Fixture) -> Vec<Needle> {
     // Where a file goes is no secret even if a Secret says so: the plan is there
     // to tell it.
     needles.retain(|needle| !needle.place.ends_with("_path"));
+    // Nor is who one is to a server.
+    needles.retain(|needle| !needle.place.ends_with("username"));
     // Ceph's key is a libvirt secret also where it comes out of a Secret.
     for needle in &mut needles {
         if keys.contains(&needle.place) {
@@ -139,9 +141,15 @@ fn options(node: &Node, file: &str, needles: &mut Vec<Needle>, keys: &mut Vec<St
             .iter()
             .for_each(|item| options(item, file, needles, keys)),
         Value::Map(all) => {
-            if let (Some(_), Some(secret)) = (node.get("options"), node.get("secretRef")) {
-                let name = secret.get("name").and_then(Node::as_str).unwrap();
-                keys.push(format!("Secret {name}/key"));
+            let is_storage = ["options", "monitors", "targetPortal", "auth"]
+                .iter()
+                .any(|key| node.get(key).is_some());
+            let secret = node.get("auth").unwrap_or(node).get("secretRef");
+            if let (true, Some(secret)) = (is_storage, secret) {
+                let name = secret.get("name").unwrap_or(secret).as_str().unwrap();
+                for key in ["key", "node.session.auth.password", "password"] {
+                    keys.push(format!("Secret {name}/{key}"));
+                }
             }
             for entry in all {
                 match entry.node.as_str() {

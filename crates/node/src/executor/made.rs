@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use disklet_core::plan::{HostPath, Step};
+use disklet_core::plan::{HostPath, Step, Storage};
 
 use super::expose::{hide_device, hide_file};
 use crate::failure::{Result, on};
@@ -17,9 +17,21 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
         Step::EnsurePool { directory, .. } => Made::Pool {
             uuid: pool_uuid(directory),
         },
-        Step::CreateOverlay { file, .. } | Step::CreateVolume { file, .. } => {
-            Made::Volume { path: file.into() }
-        }
+        Step::CreateOverlay { file, .. }
+        | Step::CloneMaster { file, .. }
+        | Step::CreateVolume { file, .. }
+        | Step::WriteFirmwareVariables { file, .. } => Made::Volume { path: file.into() },
+        Step::TakeLease {
+            storage, access, ..
+        } => match storage {
+            // Devices and files of this machine are known by what is shown.
+            Storage::OfNode { .. } => return None,
+            other => Made::Lease {
+                storage: other.to_string(),
+                hosts: other.hosts().to_vec(),
+                access: access.name().to_owned(),
+            },
+        },
         Step::WriteCloudInit { file, .. } => Made::File { path: file.into() },
         Step::ExposeDevice {
             from, to, number, ..
@@ -36,7 +48,12 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
         },
         Step::DefineSecret { uuid, .. } => Made::Secret { uuid: *uuid },
         Step::DefineDomain { uuid, .. } => Made::Domain { uuid: *uuid },
-        Step::PullImage { .. } | Step::FillRoot { .. } | Step::StartDomain { .. } => return None,
+        Step::PullImage { .. }
+        | Step::FillRoot { .. }
+        | Step::CreateDiskImage { .. }
+        | Step::AskContainer { .. }
+        | Step::AttachIdentity { .. }
+        | Step::StartDomain { .. } => return None,
     };
     Some(made)
 }
@@ -61,7 +78,7 @@ pub(crate) fn is_there(libvirt: &Libvirt, made: &Made) -> Result<Option<String>>
         | Made::Mount { path, .. } => at(path),
         Made::Secret { uuid } => libvirt.has_secret(*uuid)?.then(|| format!("secret {uuid}")),
         Made::Domain { uuid } => libvirt.is_running(*uuid)?.map(|_| format!("domain {uuid}")),
-        Made::Pool { .. } => None,
+        Made::Pool { .. } | Made::Lease { .. } => None,
     })
 }
 
@@ -71,6 +88,8 @@ pub(crate) fn unmake(libvirt: &Libvirt, made: &Made) -> Result<()> {
         Made::Domain { uuid } => libvirt.remove(*uuid),
         Made::Secret { uuid } => libvirt.remove_secret(*uuid),
         Made::Pool { uuid } => libvirt.forget_pool(*uuid),
+        // It is nothing but its record.
+        Made::Lease { .. } => Ok(()),
         Made::Mount { path, .. } => {
             hide_file(path)?;
             remove_directory_of(path);

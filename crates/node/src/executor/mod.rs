@@ -4,6 +4,7 @@
 //! complete and makes what is not. Files get their names only when they are
 //! complete and durable, so a file that is there is complete.
 
+mod copies;
 mod expose;
 mod made;
 mod partitions;
@@ -20,9 +21,10 @@ use disklet::manifests::look;
 use disklet::store::Store;
 use disklet_block::convert::Watch;
 use disklet_core::config::Config;
+use disklet_core::domain::KeyKind;
 use disklet_core::facts::{DeviceNumber, Questions};
 use disklet_core::names::Sha256;
-use disklet_core::plan::{HostPath, Plan, Step};
+use disklet_core::plan::{HostPath, Master, Plan, Step};
 use disklet_core::text::Secret;
 use uuid::Uuid;
 
@@ -50,12 +52,36 @@ impl Executor<'_> {
                 let store = Store::of(&self.config.data_dir);
                 in_store(&store, image, digest.as_deref())
             }
+            // The VM's record is the lease.
+            Step::TakeLease { .. } => Ok(()),
             Step::CreateOverlay {
                 file,
                 backing,
                 size,
                 ..
-            } => volumes::overlay(Path::new(file), backing, *size, self.user),
+            } => volumes::overlay(Path::new(file), local(backing)?, *size, self.user),
+            Step::CloneMaster {
+                file,
+                from,
+                from_format,
+                ..
+            } => copies::clone(
+                Path::new(file),
+                local(from)?,
+                *from_format,
+                self.user,
+                self.watch,
+            ),
+            Step::CreateDiskImage { disk, file, size } => {
+                copies::disk_image(Path::new(known_path(file)?), *size)
+                    .map_err(|failure| failure.of(&format!("disk {disk}")))
+            }
+            Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } => {
+                Err(needs_cluster(disk))
+            }
+            Step::WriteFirmwareVariables { file, template } => {
+                copies::variables(Path::new(file), Path::new(template), self.user)
+            }
             Step::CreateVolume { file, size, .. } => {
                 volumes::formatted(Path::new(file), *size, self.user)
             }
@@ -89,11 +115,16 @@ impl Executor<'_> {
                     .map_err(|failure| failure.of("disk root"))
             }
             Step::DefineSecret {
-                uuid, usage, key, ..
-            } => self.secret(*uuid, usage, key),
-            Step::WriteCloudInit { file, .. } => {
-                volumes::cloud_init(Path::new(file), &self.plan.cloud_init, self.user)
-            }
+                uuid,
+                usage,
+                key_kind,
+                key,
+                ..
+            } => self.secret(*uuid, *key_kind, usage, key),
+            Step::WriteCloudInit { file, .. } => match &self.plan.cloud_init {
+                Some(content) => volumes::cloud_init(Path::new(file), content, self.user),
+                None => Ok(()),
+            },
             Step::DefineDomain { name, .. } => {
                 let domain = &self.plan.domain;
                 let xml = match self.user {
@@ -107,11 +138,14 @@ impl Executor<'_> {
     }
 
     /// Ceph prints keys in base64; QEMU wants the key.
-    fn secret(&self, uuid: Uuid, usage: &str, key: &Secret) -> Result<()> {
-        let key = BASE64.decode(key.expose()).map_err(|_| {
-            Failure::new("the Ceph key is not base64").help("use what ceph auth get-key prints")
-        })?;
-        self.libvirt.define_secret(uuid, usage, &key)
+    fn secret(&self, uuid: Uuid, kind: KeyKind, usage: &str, key: &Secret) -> Result<()> {
+        let key = match kind {
+            KeyKind::Ceph => BASE64.decode(key.expose()).map_err(|_| {
+                Failure::new("the Ceph key is not base64").help("use what ceph auth get-key prints")
+            })?,
+            KeyKind::Iscsi | KeyKind::Web => key.expose().to_vec(),
+        };
+        self.libvirt.define_secret(uuid, kind, usage, &key)
     }
 
     fn pool(&self, name: &str, directory: &str) -> Result<()> {
@@ -167,6 +201,37 @@ impl Executor<'_> {
             _ => None,
         });
         behind.next().unwrap_or_else(|| shown.to_owned())
+    }
+}
+
+/// What this version cannot do, so that nothing is begun.
+pub(crate) fn demand_supported(plan: &Plan) -> Result<()> {
+    for step in &plan.steps {
+        match step {
+            Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } => {
+                return Err(needs_cluster(disk));
+            }
+            Step::CreateOverlay { backing, .. } => drop(local(backing)?),
+            Step::CloneMaster { from, .. } => drop(local(from)?),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn needs_cluster(disk: &str) -> Failure {
+    Failure::new(format!("disk {disk}: its storage comes from a cluster"))
+        .help("name the storage itself in the disk's source")
+}
+
+/// A master that is on this machine.
+fn local(master: &Master) -> Result<&str> {
+    match master {
+        Master::Path(path) => Ok(path),
+        Master::Network(network) => Err(Failure::new(format!(
+            "a copy of {network} cannot be made by this version"
+        ))
+        .help("use copy: {mode: none}, or an image source")),
     }
 }
 

@@ -108,9 +108,9 @@ fn failed_to_fill(name: &str, error: disklet_block::error::Error) -> Failure {
 }
 
 /// A copy that tells how far it is.
-struct Told<'t> {
-    progress: Progress,
-    watch: &'t dyn Watch,
+pub(super) struct Told<'t> {
+    pub(super) progress: Progress,
+    pub(super) watch: &'t dyn Watch,
 }
 
 impl Watch for Told<'_> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use disklet_block::convert::{Packing, Unwatched, to_qcow2};
-use disklet_block::device::{Caching, FileDevice};
+use disklet_block::device::{Caching, FileDevice, Size as _};
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
 use disklet_block::iso9660::{IsoFile, IsoImage};
@@ -23,17 +23,18 @@ use super::partitions::{BEGIN, write_table};
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
 
-/// An overlay over a raw image of the store.
+/// An overlay over a raw master.
 pub(super) fn overlay(
     file: &Path,
     backing: &str,
     size: Size,
     user: Option<QemuUser>,
 ) -> Result<()> {
-    let Some(size) = size.known() else {
-        return Err(Failure::new(format!("{backing}: its size is not known")));
+    let size = match size.known() {
+        Some(size) => size.as_bytes(),
+        None => size_of(backing)?,
     };
-    let size = size.as_bytes().next_multiple_of(512);
+    let size = size.next_multiple_of(512);
     if file.exists() {
         return adapt_overlay(file, backing, size);
     }
@@ -49,6 +50,13 @@ pub(super) fn overlay(
     })
 }
 
+/// The size of a master that nobody has looked at before.
+fn size_of(master: &str) -> Result<u64> {
+    let failed = |error| Failure::new(format!("{master}: cannot be looked at")).because(error);
+    let device = FileDevice::open(Path::new(master), Caching::Buffered).map_err(failed)?;
+    device.size().map_err(failed)
+}
+
 /// An overlay that an earlier run has made: over another image it is worth
 /// nothing, and it grows if it shall be larger.
 fn adapt_overlay(file: &Path, backing: &str, size: u64) -> Result<()> {
@@ -57,10 +65,10 @@ fn adapt_overlay(file: &Path, backing: &str, size: u64) -> Result<()> {
     let header = Qcow2::read_header(&device, device.name()).map_err(failed)?;
     if header.backing_file.as_deref() != Some(backing) {
         return Err(Failure::new(format!(
-            "{}: the root disk was begun over another image",
+            "{}: the disk was begun over another master",
             file.display()
         ))
-        .help("disklet down removes the VM with its root disk; or go back to the image it was started with"));
+        .help("disklet down removes the VM with its copies; or go back to the master it was started with"));
     }
     if size <= header.size {
         return Ok(());
@@ -194,14 +202,14 @@ fn new_image(
 }
 
 /// Makes a new file QEMU's, before it has a name.
-fn own(file: &File, user: Option<QemuUser>) -> io::Result<()> {
+pub(super) fn own(file: &File, user: Option<QemuUser>) -> io::Result<()> {
     match user {
         Some(user) => std::os::unix::fs::fchown(file, Some(user.user), Some(user.group)),
         None => Ok(()),
     }
 }
 
-fn make_directory_of(path: &Path) -> Result<()> {
+pub(super) fn make_directory_of(path: &Path) -> Result<()> {
     let directory = directory_of(path).map_err(|error| on(path, "made", error))?;
     std::fs::create_dir_all(directory).map_err(|error| on(directory, "made", error))
 }

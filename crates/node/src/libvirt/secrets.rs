@@ -1,5 +1,6 @@
 //! Keys that QEMU needs to open a disk.
 
+use disklet_core::domain::KeyKind;
 use uuid::Uuid;
 use virt::error::ErrorNumber;
 use virt::secret::Secret;
@@ -9,11 +10,23 @@ use crate::failure::{Failure, Result};
 
 impl Libvirt {
     /// Gives libvirt a key: in its memory only, and not to be read back.
-    pub(crate) fn define_secret(&self, uuid: Uuid, usage: &str, key: &[u8]) -> Result<()> {
+    pub(crate) fn define_secret(
+        &self,
+        uuid: Uuid,
+        kind: KeyKind,
+        usage: &str,
+        key: &[u8],
+    ) -> Result<()> {
         let failed = |error| Failure::new("libvirt does not take the disk's key").because(error);
+        // libvirt names what a target's key is for in another way.
+        let element = match kind {
+            KeyKind::Iscsi => "target",
+            KeyKind::Ceph | KeyKind::Web => "name",
+        };
+        let kind = kind.name();
         let xml = format!(
             "<secret ephemeral='yes' private='yes'><uuid>{uuid}</uuid>\
-             <usage type='ceph'><name>{usage}</name></usage></secret>"
+             <usage type='{kind}'><{element}>{usage}</{element}></usage></secret>"
         );
         let secret = self.connect.define_secret_xml(&xml, 0).map_err(failed)?;
         secret.set_value(key, 0).map_err(failed)

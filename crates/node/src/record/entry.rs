@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use disklet_core::plan::Plan;
+use disklet_core::plan::{Access, Plan};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -56,6 +56,14 @@ pub(crate) enum Made {
     Device { path: PathBuf, number: String },
     /// A file of the machine, shown at a path of ours.
     Mount { path: PathBuf, from: PathBuf },
+    /// The right to use storage at a server, for as long as the VM runs.
+    Lease {
+        storage: String,
+        /// Servers that have it; none where its name says that.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        hosts: Vec<String>,
+        access: String,
+    },
     /// A secret in libvirt's memory.
     Secret { uuid: Uuid },
     /// A pool that libvirt lists; other VMs may use it as well.
@@ -76,9 +84,27 @@ impl Made {
         }
     }
 
-    /// Whether both stand for the same device or file of the machine.
+    /// Whether both stand for one storage, and do not agree to share it.
     pub(crate) fn uses_what(&self, other: &Self) -> bool {
         match (self, other) {
+            (
+                Self::Lease {
+                    storage: one,
+                    hosts: one_hosts,
+                    access,
+                },
+                Self::Lease {
+                    storage: two,
+                    hosts: two_hosts,
+                    access: other_access,
+                },
+            ) => {
+                let none = one_hosts.is_empty() || two_hosts.is_empty();
+                let same =
+                    one == two && (none || one_hosts.iter().any(|it| two_hosts.contains(it)));
+                let agree = access == other_access && access != Access::WriteExclusive.name();
+                same && !agree
+            }
             (Self::Device { number: one, .. }, Self::Device { number: two, .. }) => one == two,
             (Self::Mount { from: one, .. }, Self::Mount { from: two, .. }) => one == two,
             _ => false,
@@ -92,6 +118,7 @@ impl fmt::Display for Made {
             Self::Device { number, .. } => write!(f, "device {number}"),
             Self::Mount { from, .. } => write!(f, "{}", from.display()),
             Self::File { path } | Self::Volume { path } => write!(f, "{}", path.display()),
+            Self::Lease { storage, .. } => f.write_str(storage),
             Self::Secret { uuid } => write!(f, "secret {uuid}"),
             Self::Pool { uuid } => write!(f, "pool {uuid}"),
             Self::Domain { uuid } => write!(f, "domain {uuid}"),

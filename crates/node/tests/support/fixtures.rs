@@ -18,10 +18,14 @@ pub(crate) enum Kind {
     /// Instead of the overlay.
     PersistentRoot,
     Ceph,
+    /// A VM object: a clone of the image, UEFI, and a claim whose disk image
+    /// has to be made.
+    Object,
 }
 
 impl Kind {
-    pub(crate) const LOCAL: [Self; 5] = [
+    pub(crate) const LOCAL: [Self; 6] = [
+        Self::Object,
         Self::NewVolume,
         Self::RawDevice,
         Self::BlockClaim,
@@ -40,7 +44,12 @@ impl Kind {
             | StepKind::WriteCloudInit
             | StepKind::DefineDomain
             | StepKind::StartDomain => Self::NewVolume,
-            StepKind::ExposeDevice => Self::RawDevice,
+            StepKind::ExposeDevice | StepKind::TakeLease => Self::RawDevice,
+            StepKind::CloneMaster
+            | StepKind::CreateDiskImage
+            | StepKind::WriteFirmwareVariables => Self::Object,
+            // Refused before anything is begun: they need a cluster.
+            StepKind::AskContainer | StepKind::AttachIdentity => Self::Ceph,
             StepKind::ExposeFile => Self::DiskImage,
             StepKind::FillRoot => Self::PersistentRoot,
             StepKind::DefineSecret => Self::Ceph,
@@ -77,6 +86,10 @@ impl Fixture {
         machine.add_image("tiny", guest);
         let (disk, device) = match kind {
             Kind::NewVolume | Kind::Ceph => (None, None),
+            Kind::Object => {
+                std::fs::create_dir_all(machine.path("volume")).unwrap();
+                (Some(machine.path("volume/disk.img")), None)
+            }
             Kind::DiskImage => {
                 std::fs::create_dir_all(machine.path("volume")).unwrap();
                 (Some(machine.write_zeroes("volume/disk.img", size)), None)
@@ -92,7 +105,10 @@ impl Fixture {
             (None, Some(disk)) => disk.parent().unwrap().display().to_string(),
             _ => String::new(),
         };
-        let text = manifest(name, kind, &path);
+        let text = match kind {
+            Kind::Object => object(name, &path),
+            kind => manifest(name, kind, &path),
+        };
         let manifest = machine.write("pod.yaml", text).display().to_string();
         Self {
             manifest,
@@ -157,7 +173,7 @@ fn manifest(name: &str, kind: Kind, path: &str) -> String {
                 "{type: ceph, monitor: '127.0.0.1:1', pool: p, volume: v, user: u, secret: QVFEZA==}",
             ),
         ),
-        Kind::DiskImage => (String::new(), claim.to_owned()),
+        Kind::DiskImage | Kind::Object => (String::new(), claim.to_owned()),
         Kind::BlockClaim => (devices_at("/dev/data"), claim.to_owned()),
         Kind::PersistentRoot => (devices_at("/"), claim.to_owned()),
     };
@@ -166,19 +182,32 @@ fn manifest(name: &str, kind: Kind, path: &str) -> String {
          spec:\n  containers:\n  - name: vm\n    image: virtlet.cloud/tiny\n    resources: {{limits: {{memory: 64Mi}}}}\n{devices}{volumes}"
     );
     if volumes == claim {
-        let mode = if kind == Kind::DiskImage {
-            "Filesystem"
-        } else {
-            "Block"
+        let mode = match kind {
+            Kind::DiskImage => "Filesystem",
+            _ => "Block",
         };
-        text += &format!(
-            "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data}}\n\
+        text += &claimed(mode, path);
+    }
+    text
+}
+
+/// A VM object. Its disk image is the claim's, and stays.
+fn object(name: &str, path: &str) -> String {
+    format!(
+        "apiVersion: disklet.io/v1alpha1\nkind: VM\nmetadata:\n  name: {name}\nspec:\n  domain:\n    memory: 64Mi\n    firmware: {{type: uefi}}\n\
+         \x20   devices:\n      disks:\n      - source: {{image: {{name: virtlet.cloud/tiny}}}}\n        copy: {{mode: clone}}\n\
+         \x20     - type: PersistentVolumeClaim\n        source: {{name: data, create: true}}\n        target: {{bus: scsi, device: sdb}}\n{}",
+        claimed("Filesystem", path)
+    )
+}
+
+fn claimed(mode: &str, path: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data}}\n\
              spec: {{accessModes: [ReadWriteOnce], volumeMode: {mode}, storageClassName: '', resources: {{requests: {{storage: 4Mi}}}}}}\n\
              ---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: data}}\n\
              spec: {{accessModes: [ReadWriteOnce], volumeMode: {mode}, capacity: {{storage: 8Mi}}, hostPath: {{path: {path}}}}}\n"
-        );
-    }
-    text
+    )
 }
 
 fn devices_at(path: &str) -> String {

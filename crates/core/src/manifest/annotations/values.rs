@@ -43,7 +43,10 @@ pub(super) fn one_of<T: Copy>(
     words[0].1
 }
 
-pub(super) fn image_type(text: &Spanned<String>, diags: &mut Diagnostics) -> ImageType {
+pub(in crate::manifest) fn image_type(
+    text: &Spanned<String>,
+    diags: &mut Diagnostics,
+) -> ImageType {
     let lower = text.clone().map(|text| text.to_ascii_lowercase());
     one_of(&lower, "a type of cloud-init image", &IMAGE_TYPES, diags)
 }
@@ -103,7 +106,7 @@ pub(super) fn root_size(
 /// table that QEMU opens.
 pub(crate) const MAX_DISK_BYTES: u64 = 2 << 50;
 
-pub(super) fn system_uuid(
+pub(in crate::manifest) fn system_uuid(
     text: &Spanned<String>,
     diags: &mut Diagnostics,
 ) -> Option<Spanned<Uuid>> {
@@ -205,7 +208,10 @@ fn split_ref(text: &str) -> Option<(DataRef, Option<&str>)> {
 }
 
 /// A YAML or JSON mapping inside an annotation.
-pub(super) fn embedded_map(text: &Spanned<String>, diags: &mut Diagnostics) -> Vec<(String, Data)> {
+pub(in crate::manifest) fn embedded_map(
+    text: &Spanned<String>,
+    diags: &mut Diagnostics,
+) -> Vec<(String, Data)> {
     match parse_map(&text.value) {
         Ok(map) => map,
         Err(problem) => {

@@ -2,61 +2,88 @@
 //! filesystem.
 
 use super::volumes::ClaimedDisk;
-use super::{Piece, Vm};
+use super::{Home, Piece, Vm};
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::domain::{DeviceKind, Format, Serial};
+use crate::domain::Serial;
 use crate::facts::{DeviceNumber, Fact, PathFact, disk_image_in};
 use crate::manifest::{PvSource, RemoteStorage, VolumeDevice, VolumeMode};
 use crate::names::VolumeName;
 use crate::plan::{Claimed, ExposedPath, HostPath, Migration, PlannedDisk, Size, Source, Storage};
 use crate::resolve::Resolver;
 use crate::resolve::devices::tell_empty;
+use crate::source::{Iqn, Lun};
 use crate::units::ByteSize;
 
 impl ClaimedDisk<'_> {
-    pub(super) fn names(&self) -> Claimed {
+    pub(in crate::resolve) fn names(&self) -> Claimed {
         Claimed {
             claim: self.claim.meta.name.clone(),
             volume: self.volume.name.clone(),
         }
     }
 
+    /// What the disk is, once it is known where it is.
+    pub(in crate::resolve) fn source(
+        &self,
+        exposed: ExposedPath,
+        create: Option<ByteSize>,
+    ) -> Source {
+        match self.volume.mode {
+            VolumeMode::Block => Source::BlockClaim(exposed),
+            VolumeMode::Filesystem => Source::DiskImage {
+                file: exposed,
+                create,
+            },
+        }
+    }
+
     /// Storage of a node travels with the VM; any other is seen from
     /// everywhere.
-    pub(super) fn migration(&self) -> Migration {
+    pub(in crate::resolve) fn migration(&self) -> Migration {
         match self.volume.source.value {
             PvSource::Local(_) | PvSource::HostPath(_) => Migration::Copied,
-            PvSource::Flex(_) | PvSource::ForeignFlex(_) | PvSource::Kubelet(_) => {
-                Migration::Shared
-            }
+            _ => Migration::Shared,
         }
     }
 
     /// The storage behind it: the volume's own, wherever the kubelet shows it.
-    pub(super) fn storage(&self, vm: Vm<'_>, number: Option<DeviceNumber>) -> Storage {
+    pub(in crate::resolve) fn storage(
+        &self,
+        home: Home<'_>,
+        number: Option<DeviceNumber>,
+    ) -> Storage {
         let volume = self.volume;
         if let PvSource::Local(path) | PvSource::HostPath(path) = &volume.source.value {
             let path = match volume.mode {
                 VolumeMode::Block => path.clone(),
                 VolumeMode::Filesystem => disk_image_in(path),
             };
-            let bound = vm.pod.node.clone().map(|node| vec![node]);
-            return Storage::of_node(&path, number, bound.or(volume.nodes.clone()));
+            let nodes = home.nodes().or(volume.nodes.clone());
+            return Storage::of_node(&path, number, nodes);
         }
-        match volume.remote.clone() {
+        if let Some(unit) = iscsi_unit(&volume.source.value) {
+            return unit;
+        }
+        match &volume.remote {
             Some(RemoteStorage::Rbd {
                 monitors,
                 pool,
                 image,
-            }) => Storage::Rbd {
-                monitors,
-                pool,
-                image,
-            },
-            Some(RemoteStorage::Named(name)) => Storage::Named(name),
+            }) => Storage::rbd(monitors.iter().map(String::as_str), pool, image),
+            Some(RemoteStorage::Named(name)) => Storage::Named(name.clone()),
             None => Storage::Named(format!("PersistentVolume {}", volume.name)),
         }
     }
+}
+
+/// The unit that an iSCSI volume names, if the names are any.
+fn iscsi_unit(source: &PvSource) -> Option<Storage> {
+    let PvSource::Iscsi(volume) = source else {
+        return None;
+    };
+    let target = Iqn::parse(&volume.target.as_ref()?.value)?;
+    let lun = Lun::new(volume.lun.as_ref()?.value)?;
+    Some(Storage::iscsi(&target, lun))
 }
 
 impl Resolver<'_> {
@@ -74,46 +101,39 @@ impl Resolver<'_> {
             .iter()
             .find(|volume| volume.name.value == *name)?;
         let place = &at.source.place;
-        let (exposed, size) = self.claimed_path(vm, name, claimed, place, diags)?;
-        let what = match claimed.volume.mode {
-            VolumeMode::Block => "claim's device",
-            VolumeMode::Filesystem => "claim's disk image",
-        };
-        tell_empty(what, &exposed.from, size, place, diags);
-        let storage = claimed.storage(vm, exposed.number);
-        let source = match claimed.volume.mode {
-            VolumeMode::Block => Source::BlockClaim(exposed),
-            VolumeMode::Filesystem => Source::DiskImage(exposed),
-        };
+        let home = vm.home();
+        let (exposed, size) = self.claimed_path(home, name, claimed, None, place, diags)?;
+        let storage = claimed.storage(home, exposed.number);
+        let serial = Serial::of_volume(name.as_str());
+        let source = claimed.source(exposed, None);
+        let name = PlannedDisk::name_of_volume(name);
+        let piece = Piece::new(name, serial, place.clone(), source);
         Some(Piece {
-            name: PlannedDisk::name_of_volume(name),
-            serial: Serial::of_volume(name.as_str()),
-            place: place.clone(),
-            device: DeviceKind::Disk,
-            source,
-            format: Format::Raw,
             size: size.map_or(Size::OnNode, Size::Known),
-            read_only: claimed.read_only,
             migration: claimed.migration(),
-            mounts: Vec::new(),
             link: device.map(|device| device.path.value.clone()),
             claim: Some(claimed.names()),
             storage: Some(storage),
+            ..piece.reading_only(claimed.read_only)
         })
     }
 
     /// The device of a block claim, or the image of a filesystem claim, and
     /// its size if somebody has looked.
-    pub(super) fn claimed_path(
+    pub(in crate::resolve) fn claimed_path(
         &self,
-        vm: Vm<'_>,
+        home: Home<'_>,
         name: &VolumeName,
         claimed: &ClaimedDisk<'_>,
+        create: Option<ByteSize>,
         place: &Place,
         diags: &mut Diagnostics,
     ) -> Option<(ExposedPath, Option<ByteSize>)> {
-        let from = self.path_on_node(vm, claimed);
-        let (number, size) = match (self.seen(vm, &from), claimed.volume.mode) {
+        let from = self.path_on_node(home, claimed);
+        let (number, size) = match (self.seen(home, &from), claimed.volume.mode) {
+            (Fact::Known(PathFact::Missing), VolumeMode::Filesystem) if create.is_some() => {
+                (None, create)
+            }
             (Fact::Unknown, _) => (None, None),
             (Fact::Known(PathFact::Block { number, size }), VolumeMode::Block) => {
                 (Some(number), size)
@@ -125,23 +145,28 @@ impl Resolver<'_> {
             }
         };
         let exposed = ExposedPath {
-            exposed: self.exposed_path(vm, name),
+            exposed: self.exposed_path(home, name),
             from,
             number,
         };
+        let what = match claimed.volume.mode {
+            VolumeMode::Block => "claim's device",
+            VolumeMode::Filesystem => "claim's disk image",
+        };
+        tell_empty(what, &exposed.from, size, place, diags);
         Some((exposed, size))
     }
 
     /// Where the kubelet puts a claim's volume. Without a cluster there is no
     /// kubelet, and a node's own storage is used where it is.
-    fn path_on_node(&self, vm: Vm<'_>, claimed: &ClaimedDisk<'_>) -> HostPath {
+    fn path_on_node(&self, home: Home<'_>, claimed: &ClaimedDisk<'_>) -> HostPath {
         let volume = claimed.volume;
         let source = &volume.source.value;
         let own_path = match source {
             PvSource::Local(path) | PvSource::HostPath(path) => Some(path),
-            PvSource::Flex(_) | PvSource::ForeignFlex(_) | PvSource::Kubelet(_) => None,
+            _ => None,
         };
-        let in_place = vm.pod.meta.uid.is_none() || matches!(source, PvSource::HostPath(_));
+        let in_place = !home.in_cluster || matches!(source, PvSource::HostPath(_));
         if let Some(path) = own_path.filter(|_| in_place) {
             return HostPath::Known(match volume.mode {
                 VolumeMode::Block => path.clone(),
@@ -161,7 +186,7 @@ impl Resolver<'_> {
             }
         };
         let kubelet_root = self.config.kubelet_root.clone();
-        match &vm.pod.meta.uid {
+        match home.pod_uid {
             Some(uid) => HostPath::Known(format!("{kubelet_root}/pods/{uid}/{below}")),
             None => HostPath::InPod {
                 kubelet_root,
@@ -172,9 +197,9 @@ impl Resolver<'_> {
 
     /// What is known of a claim's path. In a cluster the kubelet may not have
     /// put anything there yet, so absence would mean nothing.
-    fn seen(&self, vm: Vm<'_>, path: &HostPath) -> Fact<PathFact> {
+    fn seen(&self, home: Home<'_>, path: &HostPath) -> Fact<PathFact> {
         match path {
-            HostPath::Known(path) if vm.pod.meta.uid.is_none() => self.facts.path(path),
+            HostPath::Known(path) if !home.in_cluster => self.facts.path(path),
             HostPath::Known(_) | HostPath::InPod { .. } => Fact::Unknown,
         }
     }

@@ -1,18 +1,18 @@
 //! Flexvolumes: ephemeral qcow2 volumes, raw devices, Ceph images.
 
-use disklet_flexvolume::{Ceph, Key, Monitor, Options};
-use uuid::Uuid;
+use disklet_flexvolume::{Ceph, Options};
 
 use super::volumes::FlexDisk;
-use super::{Piece, Vm};
+use super::{Piece, Vm, volumes_pool};
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::domain::{DeviceKind, Format, Serial};
-use crate::manifest::{DataRef, FlexVolume, MAX_DISK_BYTES, ObjectKind};
-use crate::names::{DataKey, VolumeName};
+use crate::domain::{Format, KeyKind, Serial};
+use crate::manifest::{FlexVolume, MAX_DISK_BYTES};
+use crate::names::{PoolName, VolumeName};
 use crate::plan::{
-    ExposedPath, HostPath, Migration, MountPoint, PlannedDisk, Size, Source, Storage,
+    ExposedPath, HostPath, Migration, MountPoint, NetworkKey, PlannedDisk, Size, Source, Storage,
 };
 use crate::resolve::{Resolver, derived_uuid};
+use crate::source::{Endpoint, Network, Rbd};
 use crate::text::Secret;
 use crate::units::ByteSize;
 use crate::yaml::Spanned;
@@ -23,6 +23,7 @@ struct Kind {
     format: Format,
     size: Size,
     migration: Migration,
+    pool: Option<PoolName>,
     storage: Option<Storage>,
 }
 
@@ -37,20 +38,19 @@ impl Resolver<'_> {
         let place = &name.place;
         let name = &name.value;
         let kind = self.flex_kind(vm, name, disk, diags)?;
+        let mounts = mounts_of(vm, name, disk);
+        let serial = Serial::of_volume(name.as_str());
+        let name = PlannedDisk::name_of_volume(name);
+        let piece = Piece::new(name, serial, place.clone(), kind.source);
         Some(Piece {
-            name: PlannedDisk::name_of_volume(name),
-            serial: Serial::of_volume(name.as_str()),
-            place: place.clone(),
-            device: DeviceKind::Disk,
-            source: kind.source,
-            format: kind.format,
+            master_format: kind.format,
             size: kind.size,
-            read_only: disk.read_only,
+            pool: kind.pool,
             migration: kind.migration,
-            mounts: mounts_of(vm, name, disk),
-            link: None,
+            mounts,
             claim: disk.claim.clone(),
             storage: kind.storage,
+            ..piece.reading_only(disk.read_only)
         })
     }
 
@@ -70,93 +70,74 @@ impl Resolver<'_> {
                     format: Format::Qcow2,
                     size: Size::Known(size),
                     migration: self.volumes_migration(),
+                    pool: volumes_pool(),
                     storage: None,
                 }
             }
             Options::Raw(options) => {
                 let allowed = self.raw_device(&options.path, disk.flex.place_of("path"), diags)?;
-                let bound = vm.pod.node.clone().map(|node| vec![node]);
-                let storage = Storage::of_node(&options.path, allowed.number, bound);
+                let nodes = vm.home().nodes();
+                let storage = Storage::of_node(&options.path, allowed.number, nodes);
                 Kind {
                     source: Source::RawDevice(ExposedPath {
                         from: HostPath::Known(options.path.clone()),
-                        exposed: self.exposed_path(vm, name),
+                        exposed: self.exposed_path(vm.home(), name),
                         number: allowed.number,
                     }),
                     format: Format::Raw,
                     size: allowed.size,
                     migration: Migration::Copied,
+                    pool: None,
                     storage: Some(storage),
                 }
             }
-            Options::Ceph(ceph) => Kind {
-                source: Source::Rbd {
-                    ceph: ceph.clone(),
-                    key: self.ceph_key(vm, name, disk, ceph, diags),
-                },
-                format: Format::Raw,
-                size: Size::OnNode,
-                migration: Migration::Shared,
-                storage: Some(Storage::Rbd {
-                    monitors: ceph.monitors.iter().map(host_of).collect(),
-                    pool: ceph.pool.as_str().to_owned(),
-                    image: ceph.volume.as_str().to_owned(),
-                }),
-            },
+            Options::Ceph(ceph) => {
+                let network = Network::Rbd(Rbd {
+                    monitors: ceph.monitors.iter().map(Endpoint::from).collect(),
+                    pool: ceph.pool.clone(),
+                    image: ceph.volume.clone(),
+                    user: ceph.user.clone(),
+                });
+                Kind {
+                    format: Format::Raw,
+                    size: Size::OnNode,
+                    migration: Migration::Shared,
+                    pool: None,
+                    storage: Some(Storage::of_network(&network)),
+                    source: Source::Network {
+                        network,
+                        key: self.flex_key(vm, name, disk, ceph, diags),
+                    },
+                }
+            }
         })
     }
 
     /// The key of a Ceph volume: from the Secret that the volume names, else
     /// from its options.
-    fn ceph_key(
+    fn flex_key(
         &self,
         vm: Vm<'_>,
         volume: &VolumeName,
         disk: &FlexDisk<'_>,
         ceph: &Ceph,
         diags: &mut Diagnostics,
-    ) -> Option<(Uuid, Secret)> {
-        let uuid = derived_uuid(vm.uuid, &format!("ceph/{volume}"));
-        let Some(reference) = &disk.flex.secret else {
-            let key = ceph.secret.as_ref()?;
-            return Some((uuid, Secret::new(key.expose())));
-        };
-        let wanted = DataRef {
-            kind: ObjectKind::Secret,
-            name: reference.name.value.clone(),
-        };
-        let place = &reference.name.place;
-        let namespace = reference
-            .namespace
-            .as_ref()
-            .unwrap_or(&vm.pod.meta.namespace);
-        let object = self.data_object(namespace, &wanted, place, diags)?;
-        // The name that Kubernetes' own RBD volumes use.
-        let content = DataKey::parse("key")
-            .ok()
-            .and_then(|key| object.data.get(&key));
-        let text = content.and_then(|content| std::str::from_utf8(content.bytes()?).ok());
-        match text.map(Key::parse) {
-            Some(Ok(key)) => Some((uuid, Secret::new(key.expose()))),
-            found => {
-                let message = match found {
-                    None => "the Secret has no text under \"key\"",
-                    Some(_) => "the Secret's \"key\" is not a Ceph key",
-                };
-                diags.push(
-                    Diagnostic::error(place, message)
-                        .found(format!("Secret {}", reference.name.value))
-                        .allowed("a key as ceph auth get-key prints it"),
-                );
-                None
+    ) -> Option<NetworkKey> {
+        let key = match &disk.flex.secret {
+            None => Secret::new(ceph.secret.as_ref()?.expose()),
+            Some(reference) => {
+                let own = &vm.pod.meta.namespace;
+                let namespace = reference.namespace.as_ref().unwrap_or(own);
+                self.ceph_key(namespace, &reference.name, diags)?
             }
-        }
+        };
+        Some(NetworkKey {
+            uuid: derived_uuid(vm.uuid, &format!("ceph/{volume}")),
+            user: ceph.user.as_str().to_owned(),
+            kind: KeyKind::Ceph,
+            key,
+        })
     }
-}
-
-/// A monitor listens on several ports, of which one or the other is written.
-fn host_of(monitor: &Monitor) -> String {
-    monitor.host.to_ascii_lowercase()
 }
 
 fn mounts_of(vm: Vm<'_>, volume: &VolumeName, disk: &FlexDisk<'_>) -> Vec<MountPoint> {

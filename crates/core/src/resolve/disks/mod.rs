@@ -3,9 +3,9 @@
 
 mod claimed;
 mod flex;
-mod nodes;
+pub(super) mod nodes;
 mod root;
-mod volumes;
+pub(super) mod volumes;
 
 use std::collections::BTreeMap;
 
@@ -15,38 +15,139 @@ use super::Resolver;
 use super::sharing::{User, refuse_two_users};
 use crate::config::Config;
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::domain::{Bus, DeviceKind, Format, Serial, Target};
+use crate::domain::{Bus, DeviceKind, Format, IoLimits, Serial, Target};
 use crate::guest::GuestPath;
 use crate::manifest::{VmPod, VolumeDevice, VolumeMount};
 use crate::names::{PoolName, VolumeName};
 use crate::plan::{
-    Access, Claimed, CopyMode, Migration, MountPoint, PlannedDisk, Size, Source, Storage,
+    Access, Claimed, Copy, Migration, MountPoint, PlannedDisk, Size, Source, Storage, TuningWish,
     VolumeFile,
 };
 use volumes::{DiskVolume, DiskVolumes};
 
 /// A disk before it has its place on the bus.
-struct Piece {
-    name: String,
-    serial: Serial,
-    place: Place,
-    device: DeviceKind,
-    source: Source,
-    format: Format,
-    size: Size,
-    read_only: bool,
-    migration: Migration,
-    mounts: Vec<MountPoint>,
-    link: Option<GuestPath>,
-    claim: Option<Claimed>,
-    storage: Option<Storage>,
+pub(super) struct Piece {
+    pub(super) name: String,
+    pub(super) serial: Serial,
+    pub(super) place: Place,
+    pub(super) device: DeviceKind,
+    pub(super) source: Source,
+    pub(super) master_format: Format,
+    pub(super) size: Size,
+    pub(super) access: Access,
+    pub(super) copy: Copy,
+    pub(super) pool: Option<PoolName>,
+    pub(super) read_only: bool,
+    pub(super) migration: Migration,
+    pub(super) mounts: Vec<MountPoint>,
+    pub(super) link: Option<GuestPath>,
+    pub(super) claim: Option<Claimed>,
+    pub(super) storage: Option<Storage>,
+    pub(super) boot: Option<u32>,
+    pub(super) tuning: TuningWish,
+    pub(super) limits: IoLimits,
 }
 
-/// The VM whose disks are being resolved.
+impl Piece {
+    /// A raw disk that the guest writes to and that travels with the VM.
+    pub(super) fn new(name: String, serial: Serial, place: Place, source: Source) -> Self {
+        Self {
+            name,
+            serial,
+            place,
+            device: DeviceKind::Disk,
+            source,
+            master_format: Format::Raw,
+            size: Size::OnNode,
+            access: Access::WriteExclusive,
+            copy: Copy::None,
+            pool: None,
+            read_only: false,
+            migration: Migration::Copied,
+            mounts: Vec::new(),
+            link: None,
+            claim: None,
+            storage: None,
+            boot: None,
+            tuning: TuningWish::default(),
+            limits: IoLimits::default(),
+        }
+    }
+
+    /// The same, which the guest may only read if so.
+    pub(super) fn reading_only(self, read_only: bool) -> Self {
+        Self {
+            access: match read_only {
+                true => Access::ReadShared,
+                false => Access::WriteExclusive,
+            },
+            read_only,
+            ..self
+        }
+    }
+
+    pub(super) fn at(self, target: Target) -> PlannedDisk {
+        PlannedDisk {
+            name: self.name,
+            device: self.device,
+            target,
+            serial: self.serial,
+            source: self.source,
+            master_format: self.master_format,
+            size: self.size,
+            access: self.access,
+            copy: self.copy,
+            pool: self.pool,
+            mounts: self.mounts,
+            link: self.link,
+            claim: self.claim,
+            storage: self.storage,
+            migration: self.migration,
+            read_only: self.read_only,
+            boot: self.boot,
+            tuning: self.tuning,
+            limits: self.limits,
+            origin: None,
+        }
+    }
+}
+
+/// The VM pod whose disks are being resolved.
 #[derive(Clone, Copy)]
 struct Vm<'v> {
     pod: &'v VmPod,
     uuid: Uuid,
+}
+
+impl<'v> Vm<'v> {
+    fn home(self) -> Home<'v> {
+        let uid = self.pod.meta.uid.as_deref();
+        Home {
+            uuid: self.uuid,
+            node: self.pod.node.as_deref(),
+            pod_uid: uid,
+            in_cluster: uid.is_some(),
+        }
+    }
+}
+
+/// Where a VM is going to be, as far as its disks depend on it.
+#[derive(Clone, Copy)]
+pub(super) struct Home<'v> {
+    pub(super) uuid: Uuid,
+    /// The node that its pod is bound to.
+    pub(super) node: Option<&'v str>,
+    /// Its pod's UID, by which the kubelet knows it.
+    pub(super) pod_uid: Option<&'v str>,
+    /// A kubelet mounts or maps its claims.
+    pub(super) in_cluster: bool,
+}
+
+impl Home<'_> {
+    /// The node it is bound to, as the storage of nodes names them.
+    fn nodes(&self) -> Option<Vec<String>> {
+        self.node.map(|node| vec![node.to_owned()])
+    }
 }
 
 impl Resolver<'_> {
@@ -110,7 +211,7 @@ impl Resolver<'_> {
         }
         let users: Vec<_> = disks
             .iter()
-            .map(|disk| User { pod: vm.pod, disk })
+            .map(|disk| User::of_pod(vm.pod, disk))
             .collect();
         refuse_equal_serials(&users, diags);
         refuse_two_users(users.into_iter(), diags);
@@ -120,26 +221,22 @@ impl Resolver<'_> {
     fn cloud_init_disk(&self, vm: Vm<'_>) -> Piece {
         // libvirt refuses a CD-ROM on virtio: it has no ejectable media.
         let device = match Bus::from(vm.pod.annotations.disk_driver) {
-            Bus::Scsi => DeviceKind::Cdrom,
+            Bus::Scsi | Bus::Sata => DeviceKind::Cdrom,
             Bus::Virtio => DeviceKind::Disk,
         };
+        let source = Source::CloudInit {
+            path: self.cloud_init_path(vm.uuid),
+        };
+        let place = vm.pod.meta.place.clone();
+        let name = PlannedDisk::CLOUD_INIT.to_owned();
         Piece {
-            name: PlannedDisk::CLOUD_INIT.to_owned(),
-            serial: Serial::cloud_init(),
-            place: vm.pod.meta.place.clone(),
             device,
-            source: Source::CloudInit {
-                path: format!("{}/cloud-init/{}.iso", self.config.data_dir, vm.uuid),
-            },
-            format: Format::Raw,
-            size: Size::OnNode,
-            read_only: true,
-            migration: Migration::Copied,
-            mounts: Vec::new(),
-            link: None,
-            claim: None,
-            storage: None,
+            ..Piece::new(name, Serial::cloud_init(), place, source).reading_only(true)
         }
+    }
+
+    pub(super) fn cloud_init_path(&self, uuid: Uuid) -> String {
+        format!("{}/cloud-init/{uuid}.iso", self.config.data_dir)
     }
 
     /// A file in the pool of ephemeral volumes.
@@ -149,57 +246,22 @@ impl Resolver<'_> {
     }
 
     /// Where libvirt finds something of the node.
-    fn exposed_path(&self, vm: Vm<'_>, volume: &VolumeName) -> String {
-        format!("{}/vms/{}/{volume}", self.config.run_dir, vm.uuid)
+    fn exposed_path(&self, home: Home<'_>, volume: &VolumeName) -> String {
+        format!("{}/vms/{}/{volume}", self.config.run_dir, home.uuid)
     }
 
     fn volumes_migration(&self) -> Migration {
-        let shared = self
-            .config
-            .pools
-            .iter()
-            .any(|(name, pool)| name.as_str() == Config::VOLUMES && pool.shared);
-        if shared {
-            Migration::Shared
-        } else {
-            Migration::Copied
+        let pool = volumes_pool().and_then(|name| self.config.pools.get(&name));
+        match pool.is_some_and(|pool| pool.shared) {
+            true => Migration::Shared,
+            false => Migration::Copied,
         }
     }
 }
 
-impl Piece {
-    fn at(self, target: Target) -> PlannedDisk {
-        let in_pool = matches!(self.source, Source::Image { .. } | Source::NewVolume(_));
-        let overlay = matches!(self.source, Source::Image { .. });
-        PlannedDisk {
-            name: self.name,
-            device: self.device,
-            target,
-            serial: self.serial,
-            format: self.format,
-            size: self.size,
-            access: if overlay || self.read_only {
-                Access::ReadShared
-            } else {
-                Access::WriteExclusive
-            },
-            copy: if overlay {
-                CopyMode::CopyOnWrite
-            } else {
-                CopyMode::None
-            },
-            pool: in_pool
-                .then(|| PoolName::parse(Config::VOLUMES).ok())
-                .flatten(),
-            mounts: self.mounts,
-            link: self.link,
-            claim: self.claim,
-            storage: self.storage,
-            migration: self.migration,
-            read_only: self.read_only,
-            source: self.source,
-        }
-    }
+/// The pool of ephemeral volumes.
+pub(super) fn volumes_pool() -> Option<PoolName> {
+    PoolName::parse(Config::VOLUMES).ok()
 }
 
 fn is_root(device: &VolumeDevice) -> bool {
@@ -332,19 +394,19 @@ fn too_many(place: &Place, name: &str, bus: Bus, count: usize) -> Diagnostic {
     .allowed(format!("{} disks with {}", bus.limit(), bus.name()))
     .help(match bus {
         Bus::Virtio => "remove volumes, or choose VirtletDiskDriver: scsi, which takes 26",
-        Bus::Scsi => "remove volumes",
+        Bus::Scsi | Bus::Sata => "remove volumes",
     })
 }
 
 /// Names of equal beginning could be chosen so that their hashes agree too.
-fn refuse_equal_serials(users: &[User<'_>], diags: &mut Diagnostics) {
+pub(super) fn refuse_equal_serials(users: &[User<'_>], diags: &mut Diagnostics) {
     for (index, user) in users.iter().enumerate() {
         let same = |other: &&User<'_>| other.disk.serial == user.disk.serial;
         if let Some(other) = users[..index].iter().find(same) {
             diags.push(
-                Diagnostic::error(user.place(), "two disks would have one serial number")
+                Diagnostic::error(user.place, "two disks would have one serial number")
                     .found(format!("disks {} and {}", other.disk.name, user.disk.name))
-                    .help("rename one of the two volumes"),
+                    .help("rename one of the two, or give one a serial of its own"),
             );
         }
     }

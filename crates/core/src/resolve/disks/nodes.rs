@@ -31,7 +31,7 @@ pub(super) fn tell_other_node(
 }
 
 /// Volumes that have no node in common cannot be disks of one VM.
-pub(super) fn refuse_distant<'v>(
+pub(in crate::resolve) fn refuse_distant<'v>(
     volumes: impl Iterator<Item = (&'v Place, &'v PersistentVolume)>,
     diags: &mut Diagnostics,
 ) {
@@ -45,7 +45,7 @@ pub(super) fn refuse_distant<'v>(
         if let (Some(before), true) = (&common, left.is_empty()) {
             let before: Vec<_> = before.iter().map(|node| node.as_str()).collect();
             diags.push(
-                Diagnostic::error(place, "no node has all volumes of the pod")
+                Diagnostic::error(place, "no node has all volumes of the VM")
                     .found(format!(
                         "volume {} is for {}, those before it for {}",
                         volume.name,

@@ -1,22 +1,22 @@
 //! The root disk: an overlay over the image, or a claim filled from it.
 
 use super::volumes::{DiskVolume, DiskVolumes};
-use super::{Piece, Vm};
+use super::{Piece, Vm, volumes_pool};
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::domain::{DeviceKind, Format, Serial};
+use crate::domain::Serial;
 use crate::facts::{Fact, ImageFact};
 use crate::manifest::VolumeDevice;
 use crate::names::{ImageName, Sha256};
-use crate::plan::{ExposedPath, HostPath, Migration, PlannedDisk, Size, Source};
+use crate::plan::{Access, Copy, ExposedPath, HostPath, PlannedDisk, Size, Source};
 use crate::resolve::Resolver;
 use crate::root::{DATA_OFFSET, RootVerdict, judge};
 use crate::units::ByteSize;
 
 /// An image's file in the store.
-struct StoredImage {
-    digest: Option<Sha256>,
-    file: String,
-    size: Option<ByteSize>,
+pub(in crate::resolve) struct StoredImage {
+    pub(in crate::resolve) digest: Option<Sha256>,
+    pub(in crate::resolve) file: String,
+    pub(in crate::resolve) size: Option<ByteSize>,
 }
 
 impl Resolver<'_> {
@@ -24,27 +24,22 @@ impl Resolver<'_> {
     pub(super) fn image_root(&self, vm: Vm<'_>, diags: &mut Diagnostics) -> Piece {
         let image = &vm.pod.container.image;
         let stored = self.stored_image(&image.value);
+        let source = Source::Image {
+            image: image.value.clone(),
+            digest: stored.digest,
+            store_file: stored.file,
+        };
+        let name = PlannedDisk::ROOT.to_owned();
+        let overlay = self.volume_file(format!("virtlet_root_{}", vm.uuid));
+        // The overlay is worth nothing without the image below it, which is in
+        // the node's own store: it travels.
         Piece {
-            name: PlannedDisk::ROOT.to_owned(),
-            serial: Serial::root(),
-            place: image.place.clone(),
-            device: DeviceKind::Disk,
             size: root_size(vm, stored.size, diags),
-            source: Source::Image {
-                image: image.value.clone(),
-                digest: stored.digest,
-                store_file: stored.file,
-                overlay: self.volume_file(format!("virtlet_root_{}", vm.uuid)),
-            },
-            format: Format::Qcow2,
-            read_only: false,
-            // The overlay is worth nothing without the image below it, which
-            // is in the node's own store.
-            migration: Migration::Copied,
-            mounts: Vec::new(),
-            link: None,
-            claim: None,
-            storage: None,
+            access: Access::ReadShared,
+            copy: Copy::OnWrite(overlay),
+            pool: volumes_pool(),
+            boot: Some(1),
+            ..Piece::new(name, Serial::root(), image.place.clone(), source)
         }
     }
 
@@ -76,7 +71,8 @@ impl Resolver<'_> {
             );
         }
         let name = &device.volume.value;
-        let (device, seen_size) = self.claimed_path(vm, name, claimed, place, diags)?;
+        let (device, seen_size) =
+            self.claimed_path(vm.home(), name, claimed, None, place, diags)?;
         let image = &vm.pod.container.image.value;
         let stored = self.stored_image(image);
         let device_size = seen_size.unwrap_or(claimed.volume.capacity);
@@ -87,30 +83,25 @@ impl Resolver<'_> {
         };
         let needed = stored.size.filter(|_| seen_size.is_some());
         check_root_device(device_size, data_offset, needed, place, diags);
-        let storage = claimed.storage(vm, device.number);
+        let storage = claimed.storage(vm.home(), device.number);
         let data = device_size.as_bytes().saturating_sub(data_offset);
+        let source = Source::PersistentRoot {
+            device,
+            image: image.clone(),
+            digest: stored.digest,
+            store_file: stored.file,
+            device_size,
+            data_offset,
+            recreate: vm.pod.annotations.recreate_root,
+        };
+        let name = PlannedDisk::ROOT.to_owned();
         Some(Piece {
-            name: PlannedDisk::ROOT.to_owned(),
-            serial: Serial::root(),
-            place: place.clone(),
-            device: DeviceKind::Disk,
-            source: Source::PersistentRoot {
-                device,
-                image: image.clone(),
-                digest: stored.digest,
-                store_file: stored.file,
-                device_size,
-                data_offset,
-                recreate: vm.pod.annotations.recreate_root,
-            },
-            format: Format::Raw,
             size: seen_size.map_or(Size::OnNode, |_| Size::Known(ByteSize::from_bytes(data))),
-            read_only: false,
             migration: claimed.migration(),
-            mounts: Vec::new(),
-            link: None,
             claim: Some(claimed.names()),
             storage: Some(storage),
+            boot: Some(1),
+            ..Piece::new(name, Serial::root(), place.clone(), source)
         })
     }
 
@@ -143,7 +134,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn stored_image(&self, image: &ImageName) -> StoredImage {
+    pub(in crate::resolve) fn stored_image(&self, image: &ImageName) -> StoredImage {
         let images = format!("{}/images", self.config.data_dir);
         let fact = match self.facts.image(image) {
             Fact::Known(fact) => Some(fact),

@@ -10,7 +10,7 @@ use crate::manifest::{
     Claim, FlexVolume, PersistentVolume, PvSource, VmPod, Volume, VolumeDevice, VolumeMode,
     VolumeSource,
 };
-use crate::names::{ObjectName, VolumeName};
+use crate::names::{Namespace, ObjectName, VolumeName};
 use crate::plan::Claimed;
 use crate::resolve::claims::NotBound;
 use crate::resolve::{Resolver, missing_help};
@@ -42,10 +42,10 @@ pub(super) struct FlexDisk<'v> {
 }
 
 /// A claim and its volume.
-pub(super) struct ClaimedDisk<'v> {
-    pub(super) claim: &'v Claim,
-    pub(super) volume: &'v PersistentVolume,
-    pub(super) read_only: bool,
+pub(in crate::resolve) struct ClaimedDisk<'v> {
+    pub(in crate::resolve) claim: &'v Claim,
+    pub(in crate::resolve) volume: &'v PersistentVolume,
+    pub(in crate::resolve) read_only: bool,
 }
 
 impl ClaimedDisk<'_> {
@@ -173,7 +173,7 @@ impl Resolver<'_> {
         read_only: bool,
         diags: &mut Diagnostics,
     ) -> Option<DiskVolume<'v>> {
-        let (claim, volume) = self.bound(pod, at, name, diags)?;
+        let (claim, volume) = self.bound(&pod.meta.namespace, name, &at.source.place, diags)?;
         tell_other_node(pod, at, volume, diags);
         let read_only = read_only || claim.read_only || volume.read_only;
         if let PvSource::Flex(flex) = &volume.source.value {
@@ -217,15 +217,15 @@ impl Resolver<'_> {
         }))
     }
 
-    fn bound(
+    /// A claim and the volume that it is bound to.
+    pub(in crate::resolve) fn bound(
         &self,
-        pod: &VmPod,
-        at: &Volume,
+        namespace: &Namespace,
         name: &ObjectName,
+        place: &Place,
         diags: &mut Diagnostics,
     ) -> Option<(&Claim, &PersistentVolume)> {
-        let key = (pod.meta.namespace.clone(), name.clone());
-        let place = &at.source.place;
+        let key = (namespace.clone(), name.clone());
         let Some(claim) = self.objects.claims.get(&key) else {
             if self.objects.was_refused("PersistentVolumeClaim", &key) {
                 return None;
@@ -265,7 +265,7 @@ impl Resolver<'_> {
 }
 
 /// A claim gets what its volume promises, so the volume must have it.
-fn refuse_less_than_promised(
+pub(in crate::resolve) fn refuse_less_than_promised(
     flex: &FlexVolume,
     volume: &PersistentVolume,
     diags: &mut Diagnostics,

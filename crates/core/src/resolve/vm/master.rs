@@ -1,0 +1,337 @@
+//! The master of a disk: where the bytes are, and how to have them.
+
+use super::Vm;
+use super::disk::written_format;
+use super::matrix::Writable;
+use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::domain::{Format, KeyKind};
+use crate::manifest::{DiskSource, DiskSpec, PersistentVolume};
+use crate::names::{ImageName, ObjectName, VolumeName};
+use crate::plan::{Claimed, CopyMode, Later, Migration, NetworkKey, Size, Source, Storage};
+use crate::resolve::Resolver;
+use crate::resolve::keys::Login;
+use crate::source::{Nbd, NbdServer, Network, NotDirect, WebFile};
+use crate::text::Secret;
+use crate::url::Url;
+use crate::yaml::Spanned;
+
+/// A master, and what is known of it.
+pub(super) struct Found<'v> {
+    pub(super) source: Source,
+    pub(super) format: Format,
+    pub(super) size: Size,
+    pub(super) writable: Writable,
+    pub(super) migration: Migration,
+    pub(super) storage: Option<Storage>,
+    pub(super) claim: Option<Claimed>,
+    /// The volume that the claim is bound to.
+    pub(super) volume: Option<&'v PersistentVolume>,
+}
+
+impl Found<'_> {
+    /// Storage at a server, seen from everywhere.
+    pub(super) fn at_server(network: Network, key: Option<NetworkKey>, format: Format) -> Self {
+        Found {
+            format,
+            size: Size::OnNode,
+            writable: match network.is_read_only() {
+                true => Writable::Protocol,
+                false => Writable::Yes,
+            },
+            migration: Migration::Shared,
+            storage: Some(Storage::of_network(&network)),
+            claim: None,
+            volume: None,
+            source: Source::Network { network, key },
+        }
+    }
+}
+
+impl<'r> Resolver<'r> {
+    pub(super) fn master(
+        &'r self,
+        vm: Vm<'_>,
+        spec: &DiskSpec,
+        name: &VolumeName,
+        diags: &mut Diagnostics,
+    ) -> Option<Found<'r>> {
+        let source = spec.source.as_ref()?;
+        self.tell_idle_driver(spec, diags);
+        match &source.value {
+            DiskSource::Claim {
+                name: claim,
+                create,
+            } => self.claim_master(vm, spec, name, claim, *create, diags),
+            DiskSource::Image(image) => self.image_master(spec, image, diags),
+            DiskSource::Container { image } => self.container_master(vm, spec, name, image, diags),
+            direct => self.direct_master(vm, spec, name, direct, &source.place, diags),
+        }
+    }
+
+    /// Storage that QEMU opens itself, or that is read for a clone.
+    fn direct_master(
+        &self,
+        vm: Vm<'_>,
+        spec: &DiskSpec,
+        name: &VolumeName,
+        source: &DiskSource,
+        place: &Place,
+        diags: &mut Diagnostics,
+    ) -> Option<Found<'r>> {
+        let format = written_format(spec);
+        match source {
+            DiskSource::Network { network, auth } => {
+                self.check_socket(network, place, diags)?;
+                check_family(network, place, diags)?;
+                let key = match auth {
+                    Some(secret) => Some(self.server_key(vm, name, network, secret, diags)?),
+                    None => None,
+                };
+                Some(Found::at_server(network.clone(), key, format))
+            }
+            DiskSource::Http { url, auth } => {
+                self.web_master(vm, spec, name, url, auth.as_ref(), diags)
+            }
+            DiskSource::Claim { .. } | DiskSource::Container { .. } | DiskSource::Image(_) => {
+                diags.push(
+                    Diagnostic::error(place, "not storage that a container can answer with")
+                        .allowed("iscsi, rbd, nbd, gluster, http, pvc"),
+                );
+                None
+            }
+        }
+    }
+
+    /// A socket is a path of the node, so not any is a tenant's to name.
+    fn check_socket(
+        &self,
+        network: &Network,
+        place: &Place,
+        diags: &mut Diagnostics,
+    ) -> Option<()> {
+        let Network::Nbd(Nbd {
+            server: NbdServer::Unix(path),
+            ..
+        }) = network
+        else {
+            return Some(());
+        };
+        let directory = format!("{}/nbd/", self.config.run_dir);
+        if path.as_str().starts_with(&directory) {
+            return Some(());
+        }
+        diags.push(
+            Diagnostic::error(place, "not a socket that VMs may use")
+                .found(path.as_str())
+                .allowed(format!("sockets below {directory}"))
+                .help("the node's administrator has the NBD server listen there"),
+        );
+        None
+    }
+
+    fn server_key(
+        &self,
+        vm: Vm<'_>,
+        name: &VolumeName,
+        network: &Network,
+        secret: &Spanned<ObjectName>,
+        diags: &mut Diagnostics,
+    ) -> Option<NetworkKey> {
+        let namespace = vm.namespace();
+        match network {
+            Network::Rbd(rbd) => Some(NetworkKey {
+                uuid: vm.derived("ceph", name),
+                user: rbd.user.as_str().to_owned(),
+                kind: KeyKind::Ceph,
+                key: self.ceph_key(namespace, secret, diags)?,
+            }),
+            _ => Some(iscsi_key(vm, name, self.chap(namespace, secret, diags)?)),
+        }
+    }
+
+    /// A clone is read by us, who can log in; QEMU is not told any secret.
+    fn web_master(
+        &self,
+        vm: Vm<'_>,
+        spec: &DiskSpec,
+        name: &VolumeName,
+        url: &Spanned<Url>,
+        auth: Option<&Spanned<ObjectName>>,
+        diags: &mut Diagnostics,
+    ) -> Option<Found<'r>> {
+        let is_clone = spec
+            .copy
+            .as_ref()
+            .is_some_and(|copy| copy.mode.value == CopyMode::Clone);
+        let login = match auth {
+            Some(secret) => Some(self.web_login(vm.namespace(), secret, diags)?),
+            None => url.value.login().map(|login| Login {
+                user: String::from_utf8_lossy(login.user.expose()).into_owned(),
+                password: login.password.clone(),
+            }),
+        };
+        let place = auth.map_or(&url.place, |secret| &secret.place);
+        let file = match (WebFile::of(&url.value), is_clone) {
+            (Ok(file), _) if file.query.is_none() || is_clone => file,
+            (Ok(_), _) => {
+                diags.push(not_direct(NotDirect::Query, &url.place));
+                return None;
+            }
+            (Err(why), _) => {
+                diags.push(not_direct(why, &url.place));
+                return None;
+            }
+        };
+        if login.is_some() && !is_clone {
+            diags.push(not_direct(NotDirect::Credentials, place));
+            return None;
+        }
+        let key = login.map(|login| NetworkKey {
+            uuid: vm.derived("http", name),
+            user: login.user,
+            kind: KeyKind::Web,
+            key: login.password,
+        });
+        Some(Found::at_server(
+            Network::Http(file),
+            key,
+            written_format(spec),
+        ))
+    }
+
+    /// An image of the store, which is raw there whatever it was.
+    fn image_master(
+        &self,
+        spec: &DiskSpec,
+        image: &Spanned<ImageName>,
+        diags: &mut Diagnostics,
+    ) -> Option<Found<'r>> {
+        if let Some(format) = &spec.format {
+            diags.push(
+                Diagnostic::error(
+                    &format.place,
+                    "an image's format is found out when it is pulled",
+                )
+                .help("remove format"),
+            );
+        }
+        let stored = self.stored_image(&image.value);
+        Some(Found {
+            source: Source::Image {
+                image: image.value.clone(),
+                digest: stored.digest,
+                store_file: stored.file,
+            },
+            format: Format::Raw,
+            size: stored.size.map_or(Size::AfterPull, Size::Known),
+            writable: Writable::Image,
+            // It is in the node's own store.
+            migration: Migration::Copied,
+            storage: None,
+            claim: None,
+            volume: None,
+        })
+    }
+
+    /// What the container has answered, if somebody has asked it.
+    fn container_master(
+        &'r self,
+        vm: Vm<'_>,
+        spec: &DiskSpec,
+        name: &VolumeName,
+        image: &Spanned<String>,
+        diags: &mut Diagnostics,
+    ) -> Option<Found<'r>> {
+        let meta = &vm.object.meta;
+        let asked = format!("{}/{}/{name}", meta.namespace, meta.name);
+        if let Some(answer) = self.facts.answers.get(&asked) {
+            let place = &answer.place;
+            return match &answer.value {
+                DiskSource::Claim {
+                    name: claim,
+                    create,
+                } => self.claim_master(vm, spec, name, claim, *create, diags),
+                source => self.direct_master(vm, spec, name, source, place, diags),
+            };
+        }
+        Some(Found {
+            source: Source::Later(Later::Container {
+                image: image.value.clone(),
+                id: vm.derived("container", name),
+            }),
+            format: written_format(spec),
+            size: Size::OnNode,
+            writable: Writable::Yes,
+            migration: Migration::Shared,
+            storage: None,
+            claim: None,
+            volume: None,
+        })
+    }
+
+    fn tell_idle_driver(&self, spec: &DiskSpec, diags: &mut Diagnostics) {
+        let is_claim = matches!(
+            spec.source.as_ref().map(|source| &source.value),
+            Some(DiskSource::Claim { .. } | DiskSource::Container { .. })
+        );
+        if let (Some(driver), false) = (&spec.driver, is_claim) {
+            diags.push(
+                Diagnostic::error(&driver.place, "only a claim has a driver")
+                    .help("remove driver: the source says how it is opened"),
+            );
+        }
+    }
+}
+
+/// The secret of a target.
+pub(super) fn iscsi_key(vm: Vm<'_>, name: &VolumeName, login: Login) -> NetworkKey {
+    NetworkKey {
+        uuid: vm.derived("iscsi", name),
+        user: login.user,
+        kind: KeyKind::Iscsi,
+        key: Secret::new(login.password.expose()),
+    }
+}
+
+/// QEMU's Gluster driver takes the colons of IPv6 for something else.
+pub(super) fn check_family(
+    network: &Network,
+    place: &Place,
+    diags: &mut Diagnostics,
+) -> Option<()> {
+    let Network::Gluster(file) = network else {
+        return Some(());
+    };
+    let mut hosts = file.hosts.iter();
+    let Some(host) = hosts.find(|endpoint| endpoint.host().contains(':')) else {
+        return Some(());
+    };
+    diags.push(
+        Diagnostic::error(place, "QEMU's Gluster driver cannot use an IPv6 address")
+            .found(host)
+            .allowed("an IPv4 address, or a DNS name"),
+    );
+    None
+}
+
+fn not_direct(why: NotDirect, place: &Place) -> Diagnostic {
+    let clone = "use copy: {mode: clone}, which downloads it, or source: {image: {name: URL}}";
+    match why {
+        NotDirect::Credentials => Diagnostic::error(
+            place,
+            "QEMU cannot be given a user and a password for a web server",
+        )
+        .help(clone),
+        NotDirect::Query => Diagnostic::error(
+            place,
+            "QEMU cannot be given an address with a query: it may be a signature",
+        )
+        .help(clone),
+        NotDirect::Path => Diagnostic::error(
+            place,
+            "the address has a path that is not text, or with an invisible character",
+        ),
+        NotDirect::Host => Diagnostic::error(place, "the address has a host that is none")
+            .allowed(crate::source::Endpoint::ALLOWED),
+    }
+}

@@ -1,0 +1,112 @@
+//! Copies of what is on this machine: clones, disk images of claims, UEFI
+//! variables.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use disklet::progress::{Progress, ProgressForm};
+use disklet_block::convert::Watch;
+use disklet_block::device::{Caching, FileDevice, Size as _};
+use disklet_block::error::ErrorKind;
+use disklet_block::gate::NoImplicitFiles;
+use disklet_block::image::{Format, Image};
+use disklet_block::new_file::{Existing, NewFile, directory_of};
+use disklet_block::ops::clone as clone_image;
+use disklet_core::domain;
+use disklet_core::units::ByteSize;
+
+use super::root::Told;
+use super::volumes::{make_directory_of, own};
+use crate::failure::{Failure, Result, on};
+use crate::libvirt::QemuUser;
+
+/// A raw file with all bytes of a master. One that is there is complete.
+pub(super) fn clone(
+    file: &Path,
+    from: &str,
+    format: domain::Format,
+    user: Option<QemuUser>,
+    watch: &dyn Watch,
+) -> Result<()> {
+    if file.exists() {
+        return Ok(());
+    }
+    let failed = |error: disklet_block::error::Error| match error.kind() {
+        ErrorKind::Cancelled => Failure::cancelled(),
+        _ => Failure::new(format!("{from}: cannot be cloned")).because(error),
+    };
+    let format = match format {
+        domain::Format::Raw => Format::Raw,
+        domain::Format::Qcow2 => Format::Qcow2,
+    };
+    let source = FileDevice::open(Path::new(from), Caching::Buffered).map_err(failed)?;
+    // What the master names inside, a tenant has written.
+    let image = Image::open(source, format, &NoImplicitFiles).map_err(failed)?;
+    make_directory_of(file)?;
+    let unmade = |error: io::Error| on(file, "made", error);
+    let new = NewFile::with_mode(file, Existing::Refuse, 0o600).map_err(unmade)?;
+    let target = FileDevice::new(
+        new.file().map_err(unmade)?,
+        file.display().to_string(),
+        Caching::Buffered,
+    )
+    .map_err(failed)?;
+    let size = image.size().map_err(failed)?;
+    let told = Told {
+        progress: Progress::new(Some(size), ProgressForm::Auto),
+        watch,
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let cloned = clone_image(&image, &target, threads, &told);
+    told.progress.end();
+    cloned.map_err(failed)?;
+    new.file()
+        .and_then(|made| own(&made, user))
+        .and_then(|()| new.name())
+        .map_err(unmade)
+}
+
+/// The disk image of a claim, empty, unless there is one. It is the claim's.
+pub(super) fn disk_image(file: &Path, size: ByteSize) -> Result<()> {
+    match fs::symlink_metadata(file) {
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(on(file, "looked at", error)),
+    }
+    let made = NewFile::with_mode(file, Existing::Refuse, 0o600).and_then(|new| {
+        let made = new.file()?;
+        made.set_len(size.as_bytes())?;
+        made.sync_all()?;
+        new.name()
+    });
+    made.map_err(|error| on(file, "made", error))
+}
+
+/// The UEFI variables of a machine, as on a new one, unless it has some.
+pub(super) fn variables(file: &Path, template: &Path, user: Option<QemuUser>) -> Result<()> {
+    if file.exists() {
+        return Ok(());
+    }
+    let unread =
+        |error| on(template, "read", error).help("install ovmf, or set uefi in the configuration");
+    let mut from = File::open(template).map_err(unread)?;
+    let kind = from.metadata().map_err(unread)?.file_type();
+    if !kind.is_file() || kind.is_block_device() {
+        return Err(
+            Failure::new(format!("{}: is not a file", template.display()))
+                .help("set uefi.variables in the configuration"),
+        );
+    }
+    make_directory_of(file)?;
+    let made = NewFile::with_mode(file, Existing::Refuse, 0o600).and_then(|new| {
+        let mut made = new.file()?;
+        io::copy(&mut from, &mut made)?;
+        own(&made, user)?;
+        made.sync_all()?;
+        new.name()
+    });
+    made.and_then(|()| File::open(directory_of(file)?)?.sync_all())
+        .map_err(|error| on(file, "made", error))
+}
