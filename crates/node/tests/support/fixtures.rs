@@ -3,9 +3,11 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::RwLockWriteGuard;
 
 use disklet_core::plan::StepKind;
 
+use super::things::with_secrets;
 use super::{Machine, guest};
 
 /// What a VM has beside its root overlay and cloud-init image.
@@ -64,6 +66,8 @@ pub(crate) struct Fixture {
     pub(crate) disk: Option<PathBuf>,
     kind: Kind,
     device: Option<LoopDevice>,
+    /// Nobody else's secrets are there meanwhile.
+    _secrets: Option<RwLockWriteGuard<'static, ()>>,
 }
 
 impl Fixture {
@@ -115,6 +119,7 @@ impl Fixture {
             disk,
             kind,
             device,
+            _secrets: (kind == Kind::Ceph).then(with_secrets),
         }
     }
 
@@ -221,8 +226,29 @@ pub(crate) struct LoopDevice {
 
 impl LoopDevice {
     pub(crate) fn attach(file: &Path) -> Self {
+        Self::attach_with(file, &[])
+    }
+
+    /// The same with one partition. The kernel is told of it, rather than left
+    /// to find it: not every kernel reads the usual tables.
+    pub(crate) fn attach_partitioned(file: &Path) -> Self {
+        let disk = Self::attach_with(file, &["--partscan"]);
+        let add = Command::new("addpart")
+            .args([&disk.path, "1", "2048", "2048"])
+            .status();
+        assert!(add.unwrap().success());
+        disk
+    }
+
+    /// Its first partition.
+    pub(crate) fn partition(&self) -> String {
+        format!("{}p1", self.path)
+    }
+
+    fn attach_with(file: &Path, more: &[&str]) -> Self {
         let output = Command::new("losetup")
             .args(["--find", "--show", "--direct-io=off"])
+            .args(more)
             .arg(file)
             .output()
             .unwrap();

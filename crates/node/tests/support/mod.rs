@@ -5,6 +5,7 @@
 pub(crate) mod daemon;
 pub(crate) mod fixtures;
 pub(crate) mod guest;
+pub(crate) mod things;
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -46,6 +47,11 @@ impl Machine {
 
     fn folder(&self) -> &str {
         self.folder.to_str().unwrap()
+    }
+
+    /// Where devices and files of the machine are shown.
+    pub(crate) fn run_dir(&self) -> &Path {
+        &self.run_dir
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -121,6 +127,24 @@ impl Machine {
             .unwrap()
     }
 
+    /// The same, as soon as it is there.
+    pub(crate) fn wait_for_volume(&self, part: &str) -> PathBuf {
+        let begun = std::time::Instant::now();
+        loop {
+            let entries = std::fs::read_dir(self.path("data/volumes"));
+            let mut paths = entries
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| entry.path());
+            if let Some(path) = paths.find(|path| path.to_str().unwrap().ends_with(part)) {
+                return path;
+            }
+            assert!(begun.elapsed().as_secs() < 60, "no volume {part}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
     /// Opens a volume with all that is below it.
     pub(crate) fn open_volume(&self, path: &Path) -> Image {
         let file = FileDevice::open(path, Caching::Buffered).unwrap();
@@ -152,58 +176,6 @@ impl Machine {
         add_image(&self.path("data"), name, std::fs::File::open(path).unwrap())
     }
 
-    /// All that is there because of this machine's VMs: files, mounts, loop
-    /// devices, held locks; domains, pools and secrets.
-    pub(crate) fn things(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for directory in ["volumes", "vms", "cloud-init"] {
-            list(&self.path("data").join(directory), &mut found);
-        }
-        list(&self.run_dir, &mut found);
-        let contents = |path: &str| std::fs::read_to_string(path).unwrap();
-        let mounts = contents("/proc/self/mountinfo");
-        let run_dir = self.run_dir.to_str().unwrap();
-        found.extend(
-            mounts
-                .lines()
-                .filter(|line| line.contains(run_dir))
-                .map(str::to_owned),
-        );
-        let loops = Command::new("losetup")
-            .args(["-l", "-n", "-O", "NAME,BACK-FILE"])
-            .output();
-        let loops = String::from_utf8(loops.unwrap().stdout).unwrap();
-        found.extend(
-            loops
-                .lines()
-                .filter(|line| line.contains(self.folder()))
-                .map(str::to_owned),
-        );
-        for (list, show) in [
-            (&["list", "--all", "--uuid"][..], "dumpxml"),
-            (&["pool-list", "--all", "--uuid"][..], "pool-dumpxml"),
-        ] {
-            let names = self.virsh(list).unwrap();
-            // Another test's may be gone by now.
-            let ours = |name: &&str| {
-                let xml = self.virsh(&[show, name.trim()]);
-                xml.is_some_and(|xml| xml.contains(self.folder()))
-            };
-            let names = names.lines().filter(|line| !line.trim().is_empty());
-            found.extend(names.filter(ours).map(str::to_owned));
-        }
-        // Only one test has any.
-        if self.folder().contains("ceph") {
-            found.extend(
-                self.virsh(&["secret-list"])
-                    .unwrap()
-                    .lines()
-                    .map(str::to_owned),
-            );
-        }
-        found
-    }
-
     /// The UUID of the only VM.
     pub(crate) fn uuid(&self) -> String {
         let shown = self.done(&["ps", "-o", "json"]);
@@ -223,6 +195,11 @@ impl Machine {
     /// Ends a VM as somebody with virsh would.
     pub(crate) fn destroy(&self, name: &str) {
         self.virsh(&["destroy", &self.uuid_of(name)]).unwrap();
+    }
+
+    /// The same, if it has not ended by itself.
+    pub(crate) fn destroy_if_runs(&self, name: &str) {
+        self.virsh(&["destroy", &self.uuid_of(name)]);
     }
 
     /// Waits for a text in a VM's log.
@@ -261,17 +238,6 @@ impl Machine {
             .status
             .success()
             .then(|| String::from_utf8(output.stdout).unwrap())
-    }
-}
-
-fn list(directory: &Path, found: &mut Vec<String>) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            list(&path, found);
-        } else {
-            found.push(path.display().to_string());
-        }
     }
 }
 

@@ -1,0 +1,165 @@
+//! All that is there because of a machine's VMs. A test compares it before and
+//! after: nothing may be left, whatever kind of thing it is.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{RwLock, RwLockWriteGuard};
+
+use super::Machine;
+
+/// Secrets do not tell whose they are: only one VM of a test program has any at
+/// a time.
+static SECRETS: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    /// Whether it is this test's VM.
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// For as long as a VM has secrets.
+pub(crate) fn with_secrets() -> RwLockWriteGuard<'static, ()> {
+    OURS.set(true);
+    SECRETS
+        .write()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Machine {
+    /// Files and directories, mounts, loop devices, held locks; domains, pools
+    /// and secrets.
+    pub(crate) fn things(&self) -> Vec<String> {
+        let data = self.path("data");
+        let mut files = Vec::new();
+        for top in [&data, &self.run_dir] {
+            list(top, &mut files);
+        }
+        // Images are the store's, and these directories stay once they are made.
+        let stays = |path: &Path| {
+            ["images", "volumes", "vms", "cloud-init"]
+                .map(|name| data.join(name))
+                .contains(&path.to_owned())
+                || path == self.run_dir.join("vms")
+        };
+        files.retain(|path| !stays(path) && !path.starts_with(data.join("images")));
+        let mut found = locks(&files);
+        found.extend(files.iter().map(|path| path.display().to_string()));
+        found.extend(self.lines_about_us(&contents("/proc/self/mountinfo")));
+        found.extend(
+            self.lines_about_us(&printed("losetup", &["-l", "-n", "-O", "NAME,BACK-FILE"])),
+        );
+        for (list, show) in [
+            (&["list", "--all", "--uuid"][..], "dumpxml"),
+            (&["pool-list", "--all", "--uuid"][..], "pool-dumpxml"),
+        ] {
+            let names = self.virsh(list).unwrap();
+            let names = names.lines().map(str::trim).filter(|name| !name.is_empty());
+            // Another test's may be gone by now.
+            let ours = |name: &&str| {
+                let xml = self.virsh(&[show, name]).unwrap_or_default();
+                !self.lines_about_us(&xml).is_empty()
+            };
+            found.extend(names.filter(ours).map(|name| format!("{show} {name}")));
+        }
+        found.extend(self.secrets());
+        found
+    }
+
+    /// The rights on all that VMs have here.
+    pub(crate) fn modes(&self) -> Vec<String> {
+        let mut files = vec![self.run_dir.clone()];
+        for top in [&self.path("data"), &self.run_dir] {
+            list(top, &mut files);
+        }
+        let mode = |path: &PathBuf| path.symlink_metadata().unwrap().mode();
+        let lines = files
+            .iter()
+            .filter(|path| !path.starts_with(self.path("data/images")));
+        lines
+            .map(|path| format!("{:o} {}", mode(path), path.display()))
+            .collect()
+    }
+
+    fn lines_about_us(&self, text: &str) -> Vec<String> {
+        let ours = [&self.folder, &self.run_dir].map(|path| path.to_str().unwrap().to_owned());
+        let is_ours = |line: &&str| ours.iter().any(|path| has_path(line, path));
+        text.lines().filter(is_ours).map(str::to_owned).collect()
+    }
+
+    /// All of libvirt's, unless another test has some at this moment.
+    fn secrets(&self) -> Vec<String> {
+        let nobodys = SECRETS.try_read();
+        if nobodys.is_err() && !OURS.get() {
+            return Vec::new();
+        }
+        let secrets = self.virsh(&["secret-list"]).unwrap();
+        let secrets = secrets.lines().filter(|line| !line.trim().is_empty());
+        secrets.map(|line| format!("secret {line}")).collect()
+    }
+}
+
+/// Whether a path or one below it is in a line; names of other tests may begin
+/// with this one's.
+fn has_path(line: &str, path: &str) -> bool {
+    let mut rest = line;
+    while let Some(at) = rest.find(path) {
+        rest = &rest[at + path.len()..];
+        if !rest.starts_with(|next: char| next.is_alphanumeric() || next == '-') {
+            return true;
+        }
+    }
+    false
+}
+
+/// Everything below a directory, directories included.
+fn list(directory: &Path, found: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        let is_directory = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        found.push(path.clone());
+        if is_directory {
+            list(&path, found);
+        }
+    }
+}
+
+/// The locks that anybody holds on any of these, or on where they are.
+fn locks(files: &[PathBuf]) -> Vec<String> {
+    let names = files.iter().filter_map(|path| {
+        let meta = path.symlink_metadata().ok()?;
+        let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+        Some((format!("{major:02x}:{minor:02x}:{}", meta.ino()), path))
+    });
+    let names: BTreeMap<String, &PathBuf> = names.collect();
+    let locks = contents("/proc/locks");
+    let held = locks.lines().filter_map(|line| {
+        // 1: FLOCK  ADVISORY  WRITE 4711 fe:00:12345 0 EOF
+        let words: Vec<_> = line
+            .split_whitespace()
+            .filter(|word| *word != "->")
+            .collect();
+        let path = names.get(*words.get(5)?)?;
+        Some(format!(
+            "{} {} lock on {}",
+            words[1],
+            words[3],
+            path.display()
+        ))
+    });
+    let mut held: Vec<_> = held.collect();
+    held.sort();
+    held
+}
+
+fn contents(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn printed(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
