@@ -12,6 +12,7 @@ mod plans;
 mod ps;
 mod record;
 mod serial;
+mod taken;
 mod trial;
 mod up;
 mod verbs;

@@ -211,28 +211,6 @@ impl Node<'_> {
         replace_file(&path, &text, 0o600).map_err(|error| on(&path, "written", error))
     }
 
-    /// A device or a file belongs to one running VM at a time.
-    fn refuse_taken(&self, plan: &Plan, made: &[Made]) -> Result<()> {
-        for other in self.records.list()? {
-            let shares = other.made.iter().find_map(|theirs| {
-                let same = |ours: &&Made| ours.uses_what(theirs);
-                made.iter().find(same)
-            });
-            let (Some(what), false) = (shares, other.uuid == plan.uuid) else {
-                continue;
-            };
-            // In this order: whoever has let go has started it before.
-            let is_held = self.records.is_held(other.uuid);
-            if is_held || self.libvirt.is_running(other.uuid)? == Some(true) {
-                return Err(
-                    Failure::new(format!("{what} is in use by VM {}", other.full_name()))
-                        .help("two VMs that write to one disk destroy it: stop the other VM first"),
-                );
-            }
-        }
-        Ok(())
-    }
-
     fn carry_out(
         &self,
         plan: &Plan,

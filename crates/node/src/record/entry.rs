@@ -1,9 +1,8 @@
 //! What a record says.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use disklet_core::plan::{Access, Plan};
+use disklet_core::plan::Plan;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -81,47 +80,6 @@ impl Made {
             (Self::Device { path: one, .. }, Self::Device { path: two, .. })
             | (Self::Mount { path: one, .. }, Self::Mount { path: two, .. }) => one == two,
             _ => self == other,
-        }
-    }
-
-    /// Whether both stand for one storage, and do not agree to share it.
-    pub(crate) fn uses_what(&self, other: &Self) -> bool {
-        match (self, other) {
-            (
-                Self::Lease {
-                    storage: one,
-                    hosts: one_hosts,
-                    access,
-                },
-                Self::Lease {
-                    storage: two,
-                    hosts: two_hosts,
-                    access: other_access,
-                },
-            ) => {
-                let none = one_hosts.is_empty() || two_hosts.is_empty();
-                let same =
-                    one == two && (none || one_hosts.iter().any(|it| two_hosts.contains(it)));
-                let agree = access == other_access && access != Access::WriteExclusive.name();
-                same && !agree
-            }
-            (Self::Device { number: one, .. }, Self::Device { number: two, .. }) => one == two,
-            (Self::Mount { from: one, .. }, Self::Mount { from: two, .. }) => one == two,
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for Made {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Device { number, .. } => write!(f, "device {number}"),
-            Self::Mount { from, .. } => write!(f, "{}", from.display()),
-            Self::File { path } | Self::Volume { path } => write!(f, "{}", path.display()),
-            Self::Lease { storage, .. } => f.write_str(storage),
-            Self::Secret { uuid } => write!(f, "secret {uuid}"),
-            Self::Pool { uuid } => write!(f, "pool {uuid}"),
-            Self::Domain { uuid } => write!(f, "domain {uuid}"),
         }
     }
 }

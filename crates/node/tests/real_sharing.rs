@@ -1,0 +1,70 @@
+//! Devices that are one although they have two names.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+mod support;
+
+use support::fixtures::{Fixture, Kind, LoopDevice};
+use support::{Machine, guest};
+
+/// The manifest of the same VM under another name, with another device.
+fn with_device(machine: &Machine, fixture: &Fixture, name: &str, device: &str) -> String {
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let text = text
+        .replace("name: part-base", &format!("name: {name}"))
+        .replace(fixture.device(), device);
+    let file = machine.write(&format!("{name}.yaml"), text);
+    file.display().to_string()
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_disk_and_its_partition_are_one_device() {
+    let machine = Machine::new("part");
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "part-base", Kind::RawDevice, &guest);
+    let file = machine.write_zeroes("parted.img", 4 << 20);
+    let disk = LoopDevice::attach_partitioned(&file);
+    let whole = with_device(&machine, &fixture, "part-whole", &disk.path);
+    let part = with_device(&machine, &fixture, "part-part", &disk.partition());
+    for (first, first_name, second) in [(&whole, "part-whole", &part), (&part, "part-part", &whole)]
+    {
+        machine.done(&["up", "-f", first]);
+        let before = machine.things();
+        let refused = machine.refused(&["up", "-f", second]);
+        let in_use = format!("is in use by VM default/{first_name}");
+        assert!(refused.contains(&in_use), "{refused}");
+        for name in [&disk.path, &disk.partition()] {
+            assert!(refused.contains(&format!("{name} (")), "{refused}");
+        }
+        assert_eq!(machine.things(), before);
+        // Only while it runs.
+        machine.destroy(first_name);
+        machine.done(&["up", "-f", second]);
+        machine.done(&["down", "part-whole", "part-part", "--grace", "0"]);
+    }
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_vm_does_not_have_a_disk_and_its_partition() {
+    let machine = Machine::new("part-both");
+    let fixture = Fixture::new(&machine, "part-both", Kind::RawDevice);
+    let file = machine.write_zeroes("parted.img", 4 << 20);
+    let disk = LoopDevice::attach_partitioned(&file);
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let text = text.replace(fixture.device(), &disk.path);
+    let (_, volume) = text.split_once("  volumes:\n").unwrap();
+    let other = volume
+        .replace("name: data", "name: part")
+        .replace(&disk.path, &disk.partition());
+    let both = machine.write("both.yaml", format!("{text}{other}"));
+    let before = machine.things();
+    let refused = machine.refused(&["up", "-f", both.to_str().unwrap()]);
+    assert!(refused.contains("is another disk of this VM"), "{refused}");
+    assert_eq!(machine.things(), before);
+}
