@@ -1,6 +1,7 @@
 //! `domainType: auto`: whether guests can run by hardware here. What libvirt
 //! and /dev/kvm promise is not always so; a guest that really boots is.
 
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,11 +9,13 @@ use std::time::{Duration, Instant};
 use disklet_block::new_file::replace_file;
 use disklet_core::config::{Config, HypervisorChoice};
 use disklet_core::domain::Hypervisor;
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::{End, Event, Libvirt};
+use crate::record::same_file;
 
 /// What a trial has shown, and for which machine.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +43,7 @@ pub(crate) fn decide(config: &mut Config, uri: Option<&str>) -> Result<()> {
     }
     let path = Path::new(&config.data_dir).join("domain-type.json");
     let mut outcome = this_machine(&config.emulator);
-    let known = std::fs::read(&path).ok();
+    let known = fs::read(&path).ok();
     let known = known.and_then(|text| serde_json::from_slice::<Outcome>(&text).ok());
     let hypervisor = match known {
         Some(known) if known.is_about(&outcome) && known.domain_type == "kvm" => Hypervisor::Kvm,
@@ -73,7 +76,7 @@ fn this_machine(emulator: &str) -> Outcome {
         domain_type: String::new(),
         kernel: kernel.release().to_string_lossy().into_owned(),
         emulator: emulator.to_owned(),
-        emulator_size: std::fs::metadata(emulator).map_or(0, |meta| meta.len()),
+        emulator_size: fs::metadata(emulator).map_or(0, |meta| meta.len()),
     }
 }
 
@@ -86,7 +89,7 @@ impl Outcome {
     fn write(&self, path: &Path) -> Result<()> {
         let failed = |error| on(path, "written", error);
         if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(failed)?;
+            fs::create_dir_all(directory).map_err(failed)?;
         }
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
         replace_file(path, &text, 0o644).map_err(failed)
@@ -146,26 +149,66 @@ fn time_of(kind: Hypervisor, config: &Config, uri: Option<&str>) -> Result<Optio
     }
 }
 
-/// The disk of the trial; it goes with this.
+/// The disk of the trial; it goes with this. It is locked as long as somebody
+/// uses it.
 struct TrialDisk {
     path: PathBuf,
+    _lock: File,
 }
 
 impl TrialDisk {
     fn write(config: &Config) -> Result<Self> {
         let directory = Path::new(&config.data_dir);
-        let path = directory.join(format!("trial-{}.img", std::process::id()));
+        let path = directory.join(format!("{BEGIN}{}{END}", std::process::id()));
         let failed = |error| on(&path, "written", error);
-        std::fs::create_dir_all(directory).map_err(failed)?;
-        replace_file(&path, &switches_itself_off(), 0o644).map_err(failed)?;
-        Ok(Self { path })
+        fs::create_dir_all(directory).map_err(failed)?;
+        loop {
+            let mut disk = File::create(&path).map_err(failed)?;
+            rustix::fs::flock(&disk, FlockOperation::LockExclusive)
+                .map_err(|error| failed(error.into()))?;
+            // Who sweeps may have been faster than the lock.
+            if same_file(&disk, &path) {
+                disk.write_all(&switches_itself_off()).map_err(failed)?;
+                return Ok(Self { path, _lock: disk });
+            }
+        }
     }
 }
 
 impl Drop for TrialDisk {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        let _ = fs::remove_file(&self.path);
     }
+}
+
+/// How the names of trial disks begin and end.
+const BEGIN: &str = "trial-";
+const END: &str = ".img";
+
+/// Removes trial disks that a crash has left.
+pub(crate) fn sweep(data_dir: &str) -> Result<()> {
+    for entry in fs::read_dir(data_dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_trial = |name: &str| name.starts_with(BEGIN) && name.ends_with(END);
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !is_file || !name.to_str().is_some_and(is_trial) {
+            continue;
+        }
+        let path = entry.path();
+        let Ok(disk) = File::open(&path) else {
+            continue;
+        };
+        // Held while it is removed, so that nobody begins to use it meanwhile.
+        if rustix::fs::flock(&disk, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(on(&path, "removed", error));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A boot sector that has the BIOS switch the machine off (APM 1.2).
@@ -203,4 +246,26 @@ fn trial_xml(kind: Hypervisor, uuid: Uuid, emulator: &str, disk: &Path) -> Strin
         escape(emulator),
         escape(&disk.display().to_string())
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_goes_on_keeps_its_disk() {
+        let data = std::env::temp_dir().join(format!("disklet-trial-{}", std::process::id()));
+        let config = Config::default();
+        let config = config.in_directories(data.display().to_string(), "/nonexistent".to_owned());
+        let disk = TrialDisk::write(&config).unwrap();
+        sweep(&config.data_dir).unwrap();
+        assert_eq!(fs::read(&disk.path).unwrap(), switches_itself_off());
+        // As a crash leaves it.
+        let left = data.join("trial-x.img");
+        fs::write(&left, "").unwrap();
+        sweep(&config.data_dir).unwrap();
+        assert!(!left.exists());
+        drop(disk);
+        fs::remove_dir(&data).unwrap();
+    }
 }

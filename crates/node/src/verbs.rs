@@ -12,10 +12,11 @@ use disklet_core::text::Reveal;
 use uuid::Uuid;
 
 use crate::cut::{self, Cut};
-use crate::executor::{Executor, is_there, made_by, unmake};
+use crate::executor::{Executor, is_there, made_by, sweep_nodes, unmake};
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::{Event, Events, Libvirt};
 use crate::record::{Held, Made, Phase, Record, Records};
+use crate::trial;
 
 /// This machine, as far as VMs go.
 pub(crate) struct Node<'n> {
@@ -150,7 +151,21 @@ impl Node<'_> {
             }
         }
         self.records.sweep()?;
+        sweep_nodes(&self.config.run_dir, |number| self.is_device_used(number))?;
+        trial::sweep(&self.config.data_dir)?;
         Ok(removed)
+    }
+
+    /// Whether a VM runs with this device.
+    fn is_device_used(&self, number: &str) -> Result<bool> {
+        let is_it = |made: &Made| matches!(made, Made::Device { number: of, .. } if of == number);
+        for record in self.records.list()? {
+            if record.made.iter().any(is_it) && self.libvirt.is_running(record.uuid)? == Some(true)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Writes down what is about to be made, unless something is in the way.

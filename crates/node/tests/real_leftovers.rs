@@ -12,9 +12,9 @@ use std::fs::File;
 use std::process::Command;
 
 use rustix::fs::FlockOperation;
-use support::Machine;
-use support::fixtures::LoopDevice;
+use support::fixtures::{Fixture, Kind, LoopDevice};
 use support::things::with_secrets;
+use support::{Machine, guest};
 
 fn run(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output().unwrap();
@@ -75,4 +75,51 @@ fn nothing_that_is_left_is_overlooked() {
         &|| virsh(&["secret-define", secret.to_str().unwrap()]),
         &|| virsh(&["secret-undefine", "0b1c0f39-6f0a-4b3c-9e0e-9d3a4f6b5c21"]),
     );
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn gc_sweeps_nodes_without_a_vm_and_no_others() {
+    let machine = Machine::new("sweep");
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "sweep", Kind::RawDevice, &guest);
+    let before = machine.things();
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let running = machine.things();
+    // As a crash leaves it: made, and not linked yet.
+    let nodes = machine.run_dir().join("vms");
+    let orphan = nodes.join("device-7-4711");
+    run("mknod", &[orphan.to_str().unwrap(), "b", "7", "4711"]);
+    machine.done(&["gc"]);
+    assert!(!orphan.exists());
+    assert_eq!(machine.things(), running);
+
+    // Somebody has taken the VM's link away; QEMU has the device nevertheless.
+    let shown = nodes.join(machine.uuid()).join("data");
+    std::fs::remove_file(shown).unwrap();
+    machine.done(&["gc"]);
+    let left = std::fs::read_dir(&nodes).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    let is_node = |name: &std::ffi::OsString| name.to_str().unwrap().starts_with("device-7-");
+    assert!(left.iter().any(is_node), "{left:?}");
+    machine.done(&["down", "sweep", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn gc_sweeps_trial_disks_that_nobody_uses() {
+    let machine = Machine::new("sweep-trial");
+    std::fs::create_dir_all(machine.path("data")).unwrap();
+    let left = machine.write("data/trial-1.img", "left by a crash");
+    let used = machine.write("data/trial-2.img", "in use");
+    let other = machine.write("data/trial.txt", "somebody's notes");
+    let lock = File::open(&used).unwrap();
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
+    machine.done(&["gc"]);
+    assert!(!left.exists());
+    assert!(used.exists() && other.exists());
+    drop(lock);
+    machine.done(&["gc"]);
+    assert!(!used.exists() && other.exists());
 }

@@ -68,3 +68,19 @@ fn a_vm_does_not_have_a_disk_and_its_partition() {
     assert!(refused.contains("is another disk of this VM"), "{refused}");
     assert_eq!(machine.things(), before);
 }
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_node_that_nobody_has_goes_with_its_last_user() {
+    let machine = Machine::new("part-moves");
+    let fixture = Fixture::new(&machine, "part-moves", Kind::RawDevice);
+    let before = machine.things();
+    machine.run_to_end(&fixture.manifest);
+    let another = LoopDevice::attach(&machine.write_zeroes("another.img", 4 << 20));
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let moved = machine.write("moved.yaml", text.replace(fixture.device(), &another.path));
+    machine.run_to_end(moved.to_str().unwrap());
+    machine.done(&["down", "part-moves", "--grace", "0"]);
+    drop(another);
+    assert_eq!(machine.things(), before);
+}

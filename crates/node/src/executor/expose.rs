@@ -10,12 +10,12 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use disklet::manifests::device_number;
 use disklet_core::facts::DeviceNumber;
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags,
+    AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -56,69 +56,6 @@ pub(super) fn open_device(
         .help("somebody is changing the machine's devices: say it again")),
         _ => Ok((file, number)),
     }
-}
-
-/// Makes a node of ours for a device. All VMs' nodes of a device are one: so the
-/// locks by which QEMUs keep off each other's disks meet.
-pub(super) fn show_device(number: DeviceNumber, to: &Path, user: Option<QemuUser>) -> Result<()> {
-    let _place = prepare_place(to)?;
-    let device = rustix::fs::makedev(number.major, number.minor);
-    let common = common_node(to, device)?;
-    match fs::symlink_metadata(&common) {
-        Ok(meta) if meta.file_type().is_block_device() && meta.rdev() == device => {}
-        Ok(_) => {
-            fs::remove_file(&common).map_err(|error| on(&common, "removed", error))?;
-            make_node(&common, device)?;
-        }
-        Err(_) => make_node(&common, device)?,
-    }
-    give_to(&common, user)?;
-    match fs::remove_file(to) {
-        Err(error) if !is_absence(&error) => return Err(on(to, "removed", error)),
-        _ => {}
-    }
-    fs::hard_link(&common, to).map_err(|error| on(to, "made", error))
-}
-
-/// Takes a node away again, and the common one with the last.
-pub(super) fn hide_device(to: &Path) -> Result<()> {
-    // A crash may have left the common one without any other.
-    let common = match fs::symlink_metadata(to) {
-        Ok(meta) => common_node(to, meta.rdev())?,
-        Err(_) => return Ok(()),
-    };
-    let _place = prepare_place(to)?;
-    fs::remove_file(to).map_err(|error| on(to, "removed", error))?;
-    if fs::symlink_metadata(&common).is_ok_and(|meta| meta.nlink() == 1) {
-        fs::remove_file(&common).map_err(|error| on(&common, "removed", error))?;
-    }
-    Ok(())
-}
-
-/// Beside the VMs' own directories, whose names are UUIDs.
-fn common_node(to: &Path, device: u64) -> Result<PathBuf> {
-    let of_all = to.parent().and_then(Path::parent);
-    let of_all =
-        of_all.ok_or_else(|| Failure::new(format!("{} is no path of ours", to.display())))?;
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    Ok(of_all.join(format!("device-{major}-{minor}")))
-}
-
-fn make_node(to: &Path, device: u64) -> Result<()> {
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        to,
-        FileType::BlockDevice,
-        Mode::RUSR | Mode::WUSR,
-        device,
-    )
-    .map_err(|error| {
-        let failure = on(to, "made", error.into());
-        match error {
-            Errno::PERM => failure.help("devices of the machine need root"),
-            _ => failure,
-        }
-    })
 }
 
 /// Opens the disk image of a filesystem volume: no link, and nothing but a
@@ -237,19 +174,13 @@ fn demand_rights(meta: &fs::Metadata, path: &Path, user: Option<QemuUser>) -> Re
 /// Our directory for the VM's things, on a filesystem on which device nodes
 /// are devices: /run usually is not. Nobody else changes it while the answer is
 /// held.
-fn prepare_place(to: &Path) -> Result<File> {
+pub(super) fn prepare_place(to: &Path) -> Result<File> {
     let (Some(of_vm), Some(of_all)) = (to.parent(), to.parent().and_then(Path::parent)) else {
         return Err(Failure::new(format!("{} is no path of ours", to.display())));
     };
     let failed = |error: io::Error| on(of_vm, "made", error);
     fs::create_dir_all(of_all).map_err(failed)?;
-    // The directory above it, since this one may be covered in a moment.
-    let above = of_all.parent().unwrap_or(of_all);
-    // Passed through by QEMU's user, but not to be locked by anybody.
-    fs::set_permissions(above, Permissions::from_mode(0o711)).map_err(failed)?;
-    let lock = File::open(above).map_err(failed)?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-        .map_err(|error| failed(error.into()))?;
+    let lock = lock_places(of_all).map_err(failed)?;
     let nodev = rustix::fs::statvfs(of_all)
         .map_err(|error| failed(error.into()))?
         .f_flag
@@ -263,6 +194,17 @@ fn prepare_place(to: &Path) -> Result<File> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => fs::set_permissions(of_vm, Permissions::from_mode(0o711)).map_err(failed)?,
     }
+    Ok(lock)
+}
+
+/// Nobody else changes what is shown of any VM while the answer is held.
+pub(super) fn lock_places(of_all: &Path) -> io::Result<File> {
+    // The directory above it, since this one may be covered in a moment.
+    let above = of_all.parent().unwrap_or(of_all);
+    // Passed through by QEMU's user, but not to be locked by anybody.
+    fs::set_permissions(above, Permissions::from_mode(0o711))?;
+    let lock = File::open(above)?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
     Ok(lock)
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use disklet_core::plan::{HostPath, Step, Storage};
 
-use super::expose::{hide_device, hide_file};
+use super::expose::hide_file;
+use super::nodes::hide_device;
 use crate::failure::{Result, on};
 use crate::libvirt::{Libvirt, pool_uuid};
 use crate::record::Made;
@@ -95,8 +96,8 @@ pub(crate) fn unmake(libvirt: &Libvirt, made: &Made) -> Result<()> {
             remove_directory_of(path);
             Ok(())
         }
-        Made::Device { path, .. } => {
-            hide_device(path)?;
+        Made::Device { path, number } => {
+            hide_device(path, number)?;
             remove_directory_of(path);
             Ok(())
         }

@@ -7,6 +7,7 @@
 mod copies;
 mod expose;
 mod made;
+mod nodes;
 mod partitions;
 mod root;
 mod volumes;
@@ -32,6 +33,7 @@ use crate::failure::{Failure, Result, on};
 use crate::libvirt::{Libvirt, QemuUser};
 
 pub(crate) use made::{is_there, made_by, unmake};
+pub(crate) use nodes::sweep_nodes;
 
 /// What a plan is carried out with.
 pub(crate) struct Executor<'e> {
@@ -175,7 +177,7 @@ impl Executor<'_> {
                     .help("the administrator's rawDevices say which devices VMs may use"),
             );
         }
-        expose::show_device(number, to, self.user)
+        nodes::show_device(number, to, self.user)
     }
 
     fn is_allowed(&self, number: DeviceNumber) -> bool {

@@ -225,7 +225,8 @@ fn wait_for(lock: &File, path: &Path) -> Result<()> {
     }
 }
 
-fn same_file(open: &File, path: &Path) -> bool {
+/// Whether an open file is the one that has this name.
+pub(crate) fn same_file(open: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
     let open = open.metadata().map(identity).ok();
