@@ -8,7 +8,7 @@ mod values;
 
 use uuid::Uuid;
 
-pub(crate) use values::{MAX_DISK_BYTES, parse_data, parse_map, private_key};
+pub(crate) use values::{parse_data, parse_map, private_key};
 pub(super) use values::{embedded_map, image_type, system_uuid};
 
 use crate::cloudinit::ImageType;

@@ -31,7 +31,7 @@ pub use account::ServiceAccount;
 pub use annotations::{
     Annotations, CpuModel, DataRef, DiskDriver, KeyedDataRef, ObjectKind, TextEncoding,
 };
-pub(crate) use annotations::{MAX_DISK_BYTES, parse_data, parse_map, private_key};
+pub(crate) use annotations::{parse_data, parse_map, private_key};
 pub use claim::{Claim, ClaimRef, PersistentVolume, PvSource, VolumeMode};
 pub use class::StorageClass;
 pub use container::{Container, EnvFrom, EnvSource, EnvVar, VolumeDevice, VolumeMount};

@@ -6,10 +6,12 @@
 
 mod copies;
 mod expose;
+mod filesystem;
 mod made;
 mod nodes;
 mod partitions;
 mod root;
+mod told;
 mod volumes;
 
 use std::fs;
@@ -85,7 +87,7 @@ impl Executor<'_> {
                 copies::variables(Path::new(file), Path::new(template), self.user)
             }
             Step::CreateVolume { file, size, .. } => {
-                volumes::formatted(Path::new(file), *size, self.user)
+                volumes::formatted(Path::new(file), *size, self.user, self.watch)
             }
             Step::ExposeDevice {
                 disk,

@@ -6,8 +6,19 @@ use std::os::unix::fs::FileExt;
 
 use uuid::Uuid;
 
-/// Where the only partition begins: aligned for any disk.
-pub(super) const BEGIN: u64 = 1 << 20;
+/// The only partition, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Partition {
+    pub(super) begin: u64,
+    pub(super) length: u64,
+}
+
+/// Where it begins: aligned for any disk.
+const BEGIN: u64 = 1 << 20;
+/// Smaller disks have no megabyte to spare.
+const SMALL: u64 = 4 << 20;
+/// There it begins behind the table, aligned for the usual disk.
+const BEGIN_OF_SMALL: u64 = 4096;
 
 const SECTOR: u64 = 512;
 /// Sectors of the table of partitions, without its header.
@@ -16,24 +27,22 @@ const LINUX: Uuid = Uuid::from_u128(0x0fc6_3daf_8483_4772_8e79_3d69_d847_7de4);
 /// In which disks and partitions get their UUIDs.
 const NAMESPACE: Uuid = Uuid::from_u128(0x4f0b_63de_1c7e_4f7b_9f0a_8f5f_30b7_2d11);
 
-/// Writes a table for a disk of so many bytes; how long the partition is. The
-/// master boot record does as long as it can tell the size; every guest knows
-/// it. `name` makes larger disks' UUIDs: the same disk gets the same.
-pub(super) fn write_table(disk: &File, size: u64, name: &str) -> io::Result<u64> {
+/// Writes a table for a disk of so many bytes. The master boot record does as
+/// long as it can tell the size; every guest knows it. `name` makes larger disks'
+/// UUIDs: the same disk gets the same.
+pub(super) fn write_table(disk: &File, size: u64, name: &str) -> io::Result<Partition> {
+    let begin = if size < SMALL { BEGIN_OF_SMALL } else { BEGIN };
     let sectors = size / SECTOR;
-    match u32::try_from(sectors) {
-        Ok(sectors) => {
-            let begin = sector_of_partition();
-            let record = boot_record(0x83, begin, sectors.saturating_sub(begin));
+    let of_record = |bytes: u64| u32::try_from(bytes / SECTOR);
+    match (of_record(begin), of_record(size)) {
+        (Ok(first), Ok(sectors)) => {
+            let record = boot_record(0x83, first, sectors.saturating_sub(first));
             disk.write_all_at(&record, 0)?;
-            Ok(size.saturating_sub(BEGIN))
+            let length = size.saturating_sub(begin);
+            Ok(Partition { begin, length })
         }
-        Err(_) => write_guid_table(disk, sectors, name),
+        _ => write_guid_table(disk, sectors, name),
     }
-}
-
-fn sector_of_partition() -> u32 {
-    u32::try_from(BEGIN / SECTOR).unwrap_or(u32::MAX)
 }
 
 fn boot_record(kind: u8, begin: u32, length: u32) -> [u8; 512] {
@@ -50,7 +59,7 @@ fn boot_record(kind: u8, begin: u32, length: u32) -> [u8; 512] {
 }
 
 /// The table of UEFI, at the disk's begin and again at its end.
-fn write_guid_table(disk: &File, sectors: u64, name: &str) -> io::Result<u64> {
+fn write_guid_table(disk: &File, sectors: u64, name: &str) -> io::Result<Partition> {
     let last = sectors - 1;
     let last_usable = last - ENTRIES - 1;
     let begin = BEGIN / SECTOR;
@@ -84,7 +93,10 @@ fn write_guid_table(disk: &File, sectors: u64, name: &str) -> io::Result<u64> {
     disk.write_all_at(&entries, 2 * SECTOR)?;
     disk.write_all_at(&entries, (last - ENTRIES) * SECTOR)?;
     disk.write_all_at(&header(last, 1, last - ENTRIES), last * SECTOR)?;
-    Ok((last_usable + 1 - begin) * SECTOR)
+    Ok(Partition {
+        begin: BEGIN,
+        length: (last_usable + 1 - begin) * SECTOR,
+    })
 }
 
 /// The checksum of Ethernet, gzip and UEFI.
@@ -111,10 +123,15 @@ mod tests {
 
     #[test]
     fn fdisk_finds_one_partition_whatever_the_size() {
-        for (size, kind) in [(8_000_000_u64 / 512 * 512, "dos"), (3 << 40, "gpt")] {
+        let sizes = [
+            (512 << 10, "dos", 8),
+            (8_000_000 / 512 * 512, "dos", 2048),
+            (3 << 40, "gpt", 2048),
+        ];
+        for (size, kind, start) in sizes {
             let disk = scratch_file(&std::env::temp_dir()).unwrap();
             disk.set_len(size).unwrap();
-            let length = write_table(&disk, size, "a disk").unwrap();
+            let partition = write_table(&disk, size, "a disk").unwrap();
             let path = format!("/proc/{}/fd/{}", std::process::id(), disk.as_raw_fd());
             let output = Command::new("/sbin/sfdisk").args(["-J", &path]).output();
             let output = output.unwrap();
@@ -124,8 +141,9 @@ mod tests {
             let table = &table["partitiontable"];
             assert_eq!(table["label"], kind);
             assert_eq!(table["partitions"].as_array().unwrap().len(), 1);
-            assert_eq!(table["partitions"][0]["start"], 2048);
-            assert_eq!(table["partitions"][0]["size"], length / 512);
+            assert_eq!(table["partitions"][0]["start"], start);
+            assert_eq!(partition.begin, start * 512);
+            assert_eq!(table["partitions"][0]["size"], partition.length / 512);
         }
     }
 }

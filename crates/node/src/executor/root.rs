@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use disklet::manifests::root_fact;
-use disklet::progress::{Progress, ProgressForm};
 use disklet_block::convert::Watch;
 use disklet_block::device::{Caching, FileDevice, Size};
 use disklet_block::error::ErrorKind;
@@ -15,6 +14,7 @@ use disklet_block::root::{Behind, demand_room, fill, is_unused, look};
 use disklet_core::names::Sha256;
 use disklet_core::root::{RootFact, RootRefusal, RootVerdict, judge};
 
+use super::told::Told;
 use crate::failure::{Failure, Result};
 
 /// What a root shall be.
@@ -80,10 +80,7 @@ fn fill_from(
     let _ = writeln!(io::stderr(), "{name}: filling the root disk from its image");
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let size = image.size().map_err(|error| failed_to_fill(name, error))?;
-    let watch = Told {
-        progress: Progress::new(Some(size), ProgressForm::Auto),
-        watch,
-    };
+    let watch = Told::new(size, watch);
     let behind = match wanted.overwrite {
         true => Behind::Discard,
         false => Behind::Keep,
@@ -96,7 +93,7 @@ fn fill_from(
         threads,
         &watch,
     );
-    watch.progress.end();
+    watch.end();
     outcome.map_err(|error| failed_to_fill(name, error))
 }
 
@@ -104,22 +101,5 @@ fn failed_to_fill(name: &str, error: disklet_block::error::Error) -> Failure {
     match error.kind() {
         ErrorKind::Cancelled => Failure::cancelled(),
         _ => Failure::new(format!("{name}: cannot be filled")).because(error),
-    }
-}
-
-/// A copy that tells how far it is.
-pub(super) struct Told<'t> {
-    pub(super) progress: Progress,
-    pub(super) watch: &'t dyn Watch,
-}
-
-impl Watch for Told<'_> {
-    fn advance(&self, bytes: u64) {
-        self.progress.advance(bytes);
-        self.watch.advance(bytes);
-    }
-
-    fn cancelled(&self) -> bool {
-        self.watch.cancelled()
     }
 }

@@ -2,24 +2,23 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use disklet_block::convert::{Packing, Unwatched, to_qcow2};
+use disklet_block::convert::{Packing, Watch, to_qcow2};
 use disklet_block::device::{Caching, FileDevice, Size as _};
+use disklet_block::error::ErrorKind;
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
 use disklet_block::iso9660::{IsoFile, IsoImage};
-use disklet_block::new_file::{Existing, NewFile, directory_of, scratch_file};
+use disklet_block::new_file::{Existing, NewFile, directory_of};
 use disklet_block::qcow2::{Backing, Beyond, NewImage, Qcow2, ResizeOptions, Writer, resize};
 use disklet_core::cloudinit::CloudInit;
 use disklet_core::plan::Size;
 use disklet_core::text::Reveal;
 use disklet_core::units::ByteSize;
-use rustix::fs::MemfdFlags;
 
-use super::partitions::{BEGIN, write_table};
+use super::filesystem;
+use super::told::Told;
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
 
@@ -82,73 +81,29 @@ fn adapt_overlay(file: &Path, backing: &str, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Up to here, what a new filesystem has written takes 16 MiB at most.
-const FITS_MEMORY: u64 = 1 << 40;
-
-/// A volume with one partition and ext4 on it. The filesystem is made in a
-/// sparse file without a name, of which the volume takes what is not zero.
-pub(super) fn formatted(file: &Path, size: ByteSize, user: Option<QemuUser>) -> Result<()> {
+/// A volume with one partition and ext4 on it.
+pub(super) fn formatted(
+    file: &Path,
+    size: ByteSize,
+    user: Option<QemuUser>,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let size = size.as_bytes().next_multiple_of(512);
     if file.exists() {
         return Ok(());
     }
-    let size = size.as_bytes().next_multiple_of(512);
-    let raw = scratch(file, size).map_err(|error| on(file, "made", error))?;
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let partition = raw
-        .set_len(size)
-        .and_then(|()| write_table(&raw, size, &name))
-        .map_err(|error| on(file, "partitioned", error))?;
-    make_filesystem(&raw, partition).map_err(|failure| failure.of(&file.display().to_string()))?;
+    make_directory_of(file)?;
+    let raw = filesystem::disk_for(file, size, watch)?;
     let failed = |error| Failure::new(format!("{}: cannot be made", file.display())).because(error);
     let source = FileDevice::new(raw, "the new filesystem", Caching::Buffered).map_err(failed)?;
     let source = Image::open(source, Format::Raw, &NoImplicitFiles).map_err(failed)?;
     let spec = NewImage::of_size(size);
-    new_image(file, user, |device| {
-        to_qcow2(&source, device, &spec, Packing::Plain, 1, &Unwatched).map(drop)
-    })
-}
-
-/// In memory rather than beside the file where it can be: mke2fs flushes what it
-/// has made, which nobody needs.
-fn scratch(file: &Path, size: u64) -> io::Result<File> {
-    if size <= FITS_MEMORY {
-        let memory = rustix::fs::memfd_create("filesystem", MemfdFlags::CLOEXEC)?;
-        Ok(File::from(memory))
-    } else {
-        scratch_file(directory_of(file)?)
-    }
-}
-
-fn make_filesystem(raw: &File, partition: u64) -> Result<()> {
-    let blocks = partition / 1024;
-    let output = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-E"])
-        .arg(format!(
-            "offset={BEGIN},lazy_itable_init=1,lazy_journal_init=1"
-        ))
-        .arg(format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            raw.as_raw_fd()
-        ))
-        .arg(format!("{blocks}k"))
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| {
-            Failure::new("mke2fs cannot be started")
-                .because(error)
-                .help("install e2fsprogs")
-        })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::new(format!(
-        "mke2fs has failed ({}): {}",
-        output.status,
-        said.trim()
-    )))
+    let watch = Told::new(size, watch);
+    let outcome = new_image(file, user, |device| {
+        to_qcow2(&source, device, &spec, Packing::Plain, 1, &watch).map(drop)
+    });
+    watch.end();
+    outcome
 }
 
 /// A cloud-init image, readable for its owner only: it may hold secrets.
@@ -194,7 +149,10 @@ fn new_image(
     let name = path.display().to_string();
     let made = FileDevice::new(new.file().map_err(failed)?, name.clone(), Caching::Buffered)
         .and_then(|device| fill(&device));
-    made.map_err(|error| Failure::new(format!("{name}: cannot be made")).because(error))?;
+    made.map_err(|error| match error.kind() {
+        ErrorKind::Cancelled => Failure::cancelled(),
+        _ => Failure::new(format!("{name}: cannot be made")).because(error),
+    })?;
     new.file()
         .and_then(|file| own(&file, user))
         .and_then(|()| new.name())

@@ -104,7 +104,7 @@ pub(super) fn root_size(
 
 /// What qcow2 can address with clusters of 64 KiB and the largest first-level
 /// table that QEMU opens.
-pub(crate) const MAX_DISK_BYTES: u64 = 2 << 50;
+const MAX_DISK_BYTES: u64 = 2 << 50;
 
 pub(in crate::manifest) fn system_uuid(
     text: &Spanned<String>,

@@ -6,7 +6,7 @@ use super::volumes::FlexDisk;
 use super::{Piece, Vm, volumes_pool};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::domain::{Format, KeyKind, Serial};
-use crate::manifest::{FlexVolume, MAX_DISK_BYTES};
+use crate::manifest::FlexVolume;
 use crate::names::{PoolName, VolumeName};
 use crate::plan::{
     ExposedPath, HostPath, Migration, MountPoint, NetworkKey, PlannedDisk, Size, Source, Storage,
@@ -158,9 +158,13 @@ fn mounts_of(vm: Vm<'_>, volume: &VolumeName, disk: &FlexDisk<'_>) -> Vec<MountP
 /// Virtlet's own tests use volumes of a megabyte.
 const LEAST_VOLUME_BYTES: u64 = 512 << 10;
 
+/// The filesystem is made in a file, and ext4, on which most pools are, has none
+/// of this size.
+const TOO_MANY_VOLUME_BYTES: u64 = 16 << 40;
+
 /// A new volume has one partition with a filesystem on it.
 fn check_new_volume(size: ByteSize, part: u32, flex: &FlexVolume, diags: &mut Diagnostics) {
-    if !(LEAST_VOLUME_BYTES..=MAX_DISK_BYTES).contains(&size.as_bytes()) {
+    if !(LEAST_VOLUME_BYTES..TOO_MANY_VOLUME_BYTES).contains(&size.as_bytes()) {
         diags.push(
             Diagnostic::error(
                 flex.place_of("capacity"),
@@ -168,9 +172,9 @@ fn check_new_volume(size: ByteSize, part: u32, flex: &FlexVolume, diags: &mut Di
             )
             .found(size)
             .allowed(format!(
-                "{} to {}",
+                "{} and more, but less than {}",
                 ByteSize::from_bytes(LEAST_VOLUME_BYTES),
-                ByteSize::from_bytes(MAX_DISK_BYTES)
+                ByteSize::from_bytes(TOO_MANY_VOLUME_BYTES)
             )),
         );
     }

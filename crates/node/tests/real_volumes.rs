@@ -1,0 +1,122 @@
+//! New volumes of any size.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use disklet_block::device::Size;
+use support::Machine;
+use support::fixtures::{Fixture, Kind, LoopDevice};
+
+fn of_capacity(machine: &Machine, fixture: &Fixture, capacity: &str) -> String {
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let text = text.replace("capacity: 8MB", &format!("capacity: {capacity}"));
+    machine.write("sized.yaml", text).display().to_string()
+}
+
+/// Where the only partition begins, in bytes, as the boot record says.
+fn begin_of_partition(disk: &[u8]) -> usize {
+    assert_eq!(disk[510..512], [0x55, 0xaa]);
+    let sector = u32::from_le_bytes(disk[454..458].try_into().unwrap());
+    usize::try_from(sector).unwrap() * 512
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn the_smallest_volumes_have_a_sound_filesystem() {
+    let machine = Machine::new("smallest");
+    let fixture = Fixture::new(&machine, "smallest", Kind::NewVolume);
+    let before = machine.things();
+    for (capacity, size) in [
+        ("512Ki", 512 << 10),
+        ("1MB", 1_000_448),
+        ("1Mi", 1 << 20),
+        ("2Mi", 2 << 20),
+        ("4Mi", 4 << 20),
+    ] {
+        machine.run_to_end(&of_capacity(&machine, &fixture, capacity));
+        let volume = machine.volume("-data");
+        assert_eq!(machine.open_volume(&volume).size().unwrap(), size);
+        let whole = machine.path("whole");
+        machine.read_volume(&volume, 0, &whole);
+        let disk = std::fs::read(&whole).unwrap();
+        let partition = machine.write("partition", &disk[begin_of_partition(&disk)..]);
+        run("e2fsck", &["-f", "-n", partition.to_str().unwrap()]);
+        machine.done(&["down", "smallest", "--grace", "0"]);
+    }
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_volume_that_takes_long_is_told_of_and_can_be_cancelled() {
+    let machine = Machine::new("huge");
+    let fixture = Fixture::new(&machine, "huge", Kind::NewVolume);
+    let before = machine.things();
+    let huge = of_capacity(&machine, &fixture, "15Ti");
+    for signal in ["-INT", "-TERM"] {
+        let mut up = machine
+            .command(&["up", "-f", &huge])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(up.stderr.take().unwrap()).lines();
+        let first = said.next().unwrap().unwrap();
+        assert!(
+            first.contains("-data: making a volume of 15 TiB"),
+            "{first}"
+        );
+        let pid = up.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(up.wait().unwrap().code(), Some(130));
+        assert_eq!(machine.things(), before);
+    }
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_volume_that_no_file_can_hold_is_refused_in_words() {
+    let machine = Machine::new("too-huge");
+    let fixture = Fixture::new(&machine, "too-huge", Kind::NewVolume);
+    // With blocks of 1 KiB, files end at 4 TiB.
+    let device = LoopDevice::attach(&machine.write_zeroes("disk.img", 32 << 20));
+    run("mke2fs", &["-q", "-t", "ext4", "-b", "1024", &device.path]);
+    let pool = machine.run_dir().join("pool");
+    std::fs::create_dir_all(&pool).unwrap();
+    let pool = pool.to_str().unwrap();
+    run("mount", &[&device.path, pool]);
+    let config = std::fs::read_to_string(machine.path("config.yaml")).unwrap();
+    machine.write(
+        "config.yaml",
+        format!("{config}pools: {{volumes: {{path: {pool}}}}}\n"),
+    );
+    let before = machine.things();
+    let refused = machine.refused(&["up", "-f", &of_capacity(&machine, &fixture, "5Ti")]);
+    assert!(
+        refused.contains(&format!(
+            "-data: 5 TiB are more than a file can have in {pool}"
+        )),
+        "{refused}"
+    );
+    assert!(refused.contains("less capacity"), "{refused}");
+    assert_eq!(machine.things(), before);
+    run("umount", &[pool]);
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program}: {output:?}");
+}
