@@ -4,9 +4,11 @@
 mod console;
 mod cut;
 mod describe;
+mod differences;
 mod executor;
 mod failure;
 mod interrupt;
+mod kept;
 mod libvirt;
 mod plans;
 mod ps;

@@ -8,7 +8,7 @@ use disklet_core::plan::Plan;
 use crate::executor::demand_supported;
 use crate::failure::{Result, say};
 use crate::interrupt::UntilInterrupted;
-use crate::libvirt::Libvirt;
+use crate::libvirt::{Libvirt, State};
 use crate::plans::{Planned, plans};
 use crate::record::{Phase, Records};
 use crate::verbs::Node;
@@ -45,10 +45,9 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         if let Some(waiting) = &mut waiting {
             waiting.expect(plan.uuid);
         }
-        let now = start(&node, plan).map_err(|failure| failure.of(&vm_name(plan)))?;
-        let word = if now { "started" } else { "is running" };
-        say(&format!("{} {word}", vm_name(plan)))?;
-        started.push((plan, now));
+        let outcome = start(&node, plan).map_err(|failure| failure.of(&vm_name(plan)))?;
+        say(&format!("{} {}", vm_name(plan), outcome.word()))?;
+        started.push((plan, outcome == Outcome::Started));
     }
     // The records name the images from here on.
     drop(images);
@@ -66,9 +65,29 @@ fn vm_name(plan: &Plan) -> String {
     format!("{}/{}", plan.namespace, plan.name)
 }
 
-/// Has a VM run; whether it did not before. Who comes second waits for the
-/// first and finds it done.
-fn start(node: &Node<'_>, plan: &Plan) -> Result<bool> {
+/// What has become of a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Started,
+    /// It was running before.
+    Running,
+    /// It was started before, and somebody or an error of a disk has stopped it
+    /// for a while.
+    Paused,
+}
+
+impl Outcome {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Running => "is running",
+            Self::Paused => "is paused",
+        }
+    }
+}
+
+/// Has a VM run. Who comes second waits for the first and finds it done.
+fn start(node: &Node<'_>, plan: &Plan) -> Result<Outcome> {
     let held = node.records.hold(plan.uuid)?;
     let before = held.read()?;
     if let Some(before) = &before {
@@ -76,12 +95,16 @@ fn start(node: &Node<'_>, plan: &Plan) -> Result<bool> {
         if node.libvirt.is_running(plan.uuid)? == Some(true) {
             // Were it being removed, that has not come far: it runs.
             node.set_phase(&held, Phase::Ready)?;
-            return Ok(false);
+            node.tell_differences(plan)?;
+            return Ok(match node.libvirt.state(plan.uuid)? {
+                Some(State::Paused) => Outcome::Paused,
+                _ => Outcome::Running,
+            });
         }
     }
     let held = node.prepare(plan, held, &UntilInterrupted)?;
     match node.start(plan, &UntilInterrupted) {
-        Ok(()) => Ok(true),
+        Ok(()) => Ok(Outcome::Started),
         Err(failure) if before.is_some() => Err(failure),
         Err(failure) => Err(node.undone(held, failure)),
     }

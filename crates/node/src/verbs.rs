@@ -5,16 +5,14 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use disklet_block::convert::Watch;
-use disklet_block::new_file::replace_file;
 use disklet_core::config::Config;
 use disklet_core::plan::{Plan, Step, StepKind};
-use disklet_core::text::Reveal;
 use uuid::Uuid;
 
 use crate::cut::{self, Cut};
 use crate::executor::{Executor, is_there, made_by, sweep_nodes, unmake};
-use crate::failure::{Failure, Result, on};
-use crate::libvirt::{Event, Events, Libvirt};
+use crate::failure::{Failure, Result};
+use crate::libvirt::{Event, Events, Libvirt, State};
 use crate::record::{Held, Made, Phase, Record, Records};
 use crate::trial;
 
@@ -88,7 +86,8 @@ impl Node<'_> {
 
     /// Gives a guest time to end by itself; the release ends it otherwise.
     pub(crate) fn stop(&self, events: &Events, uuid: Uuid, grace: Duration) -> Result<()> {
-        if grace.is_zero() || self.libvirt.is_running(uuid)? != Some(true) {
+        // One that stands still does not hear that it shall end.
+        if grace.is_zero() || self.libvirt.state(uuid)? != Some(State::Running) {
             return Ok(());
         }
         self.libvirt.ask_to_stop(uuid)?;
@@ -189,6 +188,7 @@ impl Node<'_> {
             }
         }
         self.refuse_taken(plan, &made)?;
+        self.refuse_emptied(plan)?;
         let mut record = Record::of(plan, self.libvirt.address()?, made);
         if let Some(before) = before {
             record.created = before.created;
@@ -216,14 +216,6 @@ impl Node<'_> {
         }
         all.extend(made);
         Ok(all)
-    }
-
-    /// For whoever describes the VM later; secrets are not in it.
-    fn keep_plan(&self, plan: &Plan) -> Result<()> {
-        let path = self.records.plan_file(plan.uuid);
-        let text = serde_json::to_vec(&plan.view(Reveal::Redact))
-            .map_err(|error| Failure::new("the plan cannot be written").because(error))?;
-        replace_file(&path, &text, 0o600).map_err(|error| on(&path, "written", error))
     }
 
     fn carry_out(

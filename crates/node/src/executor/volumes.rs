@@ -90,7 +90,7 @@ pub(super) fn formatted(
 ) -> Result<()> {
     let size = size.as_bytes().next_multiple_of(512);
     if file.exists() {
-        return Ok(());
+        return tell_other_size(file, size);
     }
     make_directory_of(file)?;
     let raw = filesystem::disk_for(file, size, watch)?;
@@ -104,6 +104,36 @@ pub(super) fn formatted(
     });
     watch.end();
     outcome
+}
+
+/// A volume is made once: what a guest has written to it is kept, whatever size
+/// is wanted now.
+fn tell_other_size(file: &Path, wanted: u64) -> Result<()> {
+    let failed = |error| Failure::new(format!("{}: cannot be used", file.display())).because(error);
+    let device = FileDevice::open(file, Caching::Buffered).map_err(failed)?;
+    let size = Qcow2::read_header(&device, device.name())
+        .map_err(failed)?
+        .size;
+    if size == wanted {
+        return Ok(());
+    }
+    let grow = match size < wanted {
+        true => format!(
+            "; to keep its data, disklet image resize {} {wanted} while the VM is off makes it \
+             larger, and the guest its partition and filesystem",
+            file.display()
+        ),
+        false => String::new(),
+    };
+    let _ = writeln!(
+        io::stderr(),
+        "notice: {}: stays as large as it was made, {}, although the manifest says {}\n  \
+         help: disklet down removes it with its data, and the next up makes it anew{grow}",
+        file.display(),
+        ByteSize::from_bytes(size),
+        ByteSize::from_bytes(wanted)
+    );
+    Ok(())
 }
 
 /// A cloud-init image, readable for its owner only: it may hold secrets.
