@@ -10,6 +10,7 @@ mod failure;
 mod interrupt;
 mod kept;
 mod libvirt;
+mod placing;
 mod plans;
 mod ps;
 mod record;

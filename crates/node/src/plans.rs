@@ -17,6 +17,7 @@ use disklet_core::resolve::resolve;
 
 use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::placing::tell_other_hosts;
 use crate::trial;
 
 /// What is to be carried out. The images that the plans rely on stay until
@@ -48,6 +49,7 @@ pub(crate) fn plans(args: &UpArgs) -> Result<Planned> {
     let images = store.rely().map_err(unread)?;
     store.answer(&questions, &mut facts).map_err(unread)?;
     let plans = resolve(&given.objects, &given.config, &facts, &mut diags);
+    tell_other_hosts(&plans, &given.objects, &mut diags);
     given.demand_a_vm(&mut diags);
     match diags.errors() {
         0 => {

@@ -143,3 +143,26 @@ fn a_device_that_has_lost_its_file_is_not_taken_for_an_empty_one() {
     assert!(told.contains("the device is empty"), "{told}");
     machine.done(&["down", "lost-file", "--grace", "0"]);
 }
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_volume_of_another_machine_is_noticed() {
+    let machine = Machine::new("other-host");
+    let fixture = Fixture::new(&machine, "other-host", Kind::DiskImage);
+    let of = |host: &str| {
+        let local = format!(
+            "nodeAffinity: {{required: {{nodeSelectorTerms: [{{matchExpressions: [{{key: kubernetes.io/hostname, operator: In, values: [{host}]}}]}}]}}}}, local:"
+        );
+        changed(&machine, &fixture, "hostPath:", &local)
+    };
+    let told = notices(&machine, &of("elsewhere"));
+    assert!(
+        told.contains("the volume is kept for another machine"),
+        "{told}"
+    );
+    assert!(told.contains("for elsewhere; this is "), "{told}");
+    machine.done(&["down", "other-host", "--grace", "0"]);
+    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(notices(&machine, &of(here.trim())), "");
+    machine.done(&["down", "other-host", "--grace", "0"]);
+}
