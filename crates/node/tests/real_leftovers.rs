@@ -9,7 +9,7 @@
 mod support;
 
 use std::fs::File;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::fs::FlockOperation;
 use support::fixtures::{Fixture, Kind, LoopDevice};
@@ -122,4 +122,124 @@ fn gc_sweeps_trial_disks_that_nobody_uses() {
     drop(lock);
     machine.done(&["gc"]);
     assert!(!used.exists() && other.exists());
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn that_it_cannot_be_undone_does_not_hide_why_it_failed() {
+    let machine = Machine::new("both-told");
+    let fixture = Fixture::new(&machine, "both-told", Kind::RawDevice);
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let volume = "  - name: early\n    flexVolume: {driver: virtlet/flexvolume_driver, options: {type: qcow2, capacity: 8MB}}\n";
+    let text = text
+        .replace("- name: data", "- name: late")
+        .replace("  volumes:\n", &format!("  volumes:\n{volume}"));
+    let manifest = machine.write("both.yaml", text).display().to_string();
+    let before = machine.things();
+
+    // It stands still after the volume, before the device.
+    std::fs::create_dir_all(machine.run_dir()).unwrap();
+    let place = File::open(machine.run_dir()).unwrap();
+    rustix::fs::flock(&place, FlockOperation::LockExclusive).unwrap();
+    let up = machine
+        .command(&["up", "-f", &manifest])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let volume = machine.wait_for_volume("-early");
+    // What is mounted on cannot be removed.
+    let volume = volume.to_str().unwrap();
+    run("mount", &["--bind", "/dev/null", volume]);
+    machine.write("data/cloud-init", "in the way");
+    drop(place);
+    let output = up.wait_with_output().unwrap();
+    run("umount", &[volume]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("data/cloud-init: cannot be made"), "{said}");
+    assert!(said.contains("cannot be undone"), "{said}");
+    assert!(said.contains("-early: cannot be removed"), "{said}");
+    assert!(said.contains("then run disklet gc"), "{said}");
+
+    std::fs::remove_file(machine.path("data/cloud-init")).unwrap();
+    machine.done(&["gc"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn what_is_removed_stays_removed_after_a_power_cut() {
+    let machine = Machine::new("power-cut");
+    let fixture = Fixture::new(&machine, "power-cut", Kind::NewVolume);
+    let file = machine.write_zeroes("disk.img", 64 << 20);
+    let device = LoopDevice::attach(&file);
+    run("mke2fs", &["-q", "-t", "ext4", &device.path]);
+    // Nothing is written by itself for an hour, but what is asked for.
+    let disk = machine.run_dir().join("disk");
+    std::fs::create_dir_all(&disk).unwrap();
+    let disk = disk.to_str().unwrap();
+    run("mount", &["-o", "commit=3600", &device.path, disk]);
+    let config = std::fs::read_to_string(machine.path("config.yaml")).unwrap();
+    let elsewhere = format!("dataDir: {disk}/data");
+    let config = config.replace(
+        &format!("dataDir: {}", machine.path("data").display()),
+        &elsewhere,
+    );
+    machine.write("config.yaml", config);
+    let data = std::path::Path::new(disk).join("data");
+    machine.add_image_to(&data, "tiny", &guest::disk());
+
+    machine.done(&["up", "-f", &fixture.manifest]);
+    run("sync", &["-f", disk]);
+    assert_eq!(std::fs::read_dir(data.join("volumes")).unwrap().count(), 2);
+    machine.done(&["down", "power-cut", "--grace", "0"]);
+    let copy = machine.path("after.img");
+    std::fs::copy(&file, &copy).unwrap();
+    run("umount", &[disk]);
+
+    let copy = LoopDevice::attach(&copy);
+    run("mount", &[&copy.path, disk]);
+    for directory in ["volumes", "cloud-init"] {
+        let left = std::fs::read_dir(data.join(directory)).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    run("umount", &[disk]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn habits_of_the_user_change_no_rights() {
+    let machine = Machine::new("habits");
+    let fixture = Fixture::new(&machine, "habits", Kind::RawDevice);
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let volume = "  - name: more\n    flexVolume: {driver: virtlet/flexvolume_driver, options: {type: qcow2, capacity: 8MB}}\n";
+    let text = text.replace("  volumes:\n", &format!("  volumes:\n{volume}"));
+    let manifest = machine.write("more.yaml", text).display().to_string();
+    let with_mask = |mask: &str| {
+        for directory in ["data/volumes", "data/vms", "data/cloud-init"] {
+            let _ = std::fs::remove_dir_all(machine.path(directory));
+        }
+        let _ = std::fs::remove_dir_all(machine.run_dir());
+        let up = machine.command(&["up", "-f", &manifest]);
+        let script = format!("umask {mask}; exec \"$0\" \"$@\"");
+        let output = Command::new("bash")
+            .args(["-c", &script])
+            .arg(up.get_program())
+            .args(up.get_args())
+            .envs(up.get_envs().filter_map(|(key, value)| Some((key, value?))))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "umask {mask}: {output:?}");
+        let modes = machine.modes();
+        machine.done(&["down", "habits", "--grace", "0"]);
+        modes
+    };
+    let usual = with_mask("022");
+    assert!(
+        usual.iter().any(|line| line.contains("device-")),
+        "{usual:?}"
+    );
+    assert_eq!(with_mask("077"), usual);
+    assert_eq!(with_mask("000"), usual);
 }
