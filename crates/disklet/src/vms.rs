@@ -31,7 +31,8 @@ pub enum VmCommand {
     /// Remove what interrupted commands have left
     ///
     /// VMs that were never complete and VMs that were being removed go, with
-    /// all that was made for them. Nothing else is touched.
+    /// all that was made for them; so do device nodes and trial disks that a
+    /// crash has left. Nothing else is touched, and nothing that is in use.
     Gc(GcArgs),
 }
 

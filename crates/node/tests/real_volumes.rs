@@ -9,7 +9,9 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use disklet_block::device::Size;
 use support::Machine;
@@ -73,15 +75,12 @@ fn a_volume_that_takes_long_is_told_of_and_can_be_cancelled() {
             first.contains("-data: making a volume of 15 TiB"),
             "{first}"
         );
-        let pid = up.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([signal, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        // It would take for ever, if nobody ended it.
+        let mke2fs = child_of(&up);
+        run("kill", &["-STOP", &mke2fs]);
+        run("kill", &[signal, &up.id().to_string()]);
         assert_eq!(up.wait().unwrap().code(), Some(130));
+        assert!(!Path::new("/proc").join(mke2fs).exists());
         assert_eq!(machine.things(), before);
     }
 }
@@ -114,6 +113,20 @@ fn a_volume_that_no_file_can_hold_is_refused_in_words() {
     assert!(refused.contains("less capacity"), "{refused}");
     assert_eq!(machine.things(), before);
     run("umount", &[pool]);
+}
+
+/// The program that a program has started, as soon as it has.
+fn child_of(parent: &Child) -> String {
+    let children = format!("/proc/{0}/task/{0}/children", parent.id());
+    let begun = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(&children).unwrap();
+        if let Some(child) = text.split_whitespace().next() {
+            return child.to_owned();
+        }
+        assert!(begun.elapsed().as_secs() < 60, "no child");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn run(program: &str, arguments: &[&str]) {
