@@ -71,6 +71,20 @@ fn a_vm_that_runs_by_an_earlier_manifest_says_so() {
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
+fn an_unchanged_manifest_is_told_nothing_whatever_the_disks() {
+    for kind in Kind::LOCAL {
+        let name = format!("unchanged-{kind:?}").to_lowercase();
+        let machine = Machine::new(&name);
+        let fixture = Fixture::of_guest(&machine, &name, kind, &guest::waiting_disk());
+        machine.done(&["up", "-f", &fixture.manifest]);
+        machine.until_it_says(&name, guest::HELLO);
+        assert_eq!(notices(&machine, &fixture.manifest), "", "{kind:?}");
+        machine.done(&["down", &name, "--grace", "0"]);
+    }
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
 fn a_volume_keeps_its_size_and_says_so() {
     let machine = Machine::new("capacity");
     let fixture = Fixture::new(&machine, "capacity", Kind::NewVolume);
