@@ -79,13 +79,14 @@ fn unwritten(error: serde_json::Error) -> Failure {
 /// Where on the machine a disk is that is there without the VM.
 fn path_of(disk: &PlannedDisk) -> Option<String> {
     match &disk.source {
-        Source::RawDevice(at) | Source::BlockClaim(at) | Source::DiskImage(at) => {
+        Source::RawDevice(at) | Source::BlockClaim(at) | Source::DiskImage { file: at, .. } => {
             Some(at.from.to_string())
         }
         Source::PersistentRoot { device, .. } => Some(device.from.to_string()),
         Source::Image { .. }
         | Source::NewVolume(_)
-        | Source::Rbd { .. }
+        | Source::Network { .. }
+        | Source::Later(_)
         | Source::CloudInit { .. } => None,
     }
 }

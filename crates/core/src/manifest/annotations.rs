@@ -8,8 +8,8 @@ mod values;
 
 use uuid::Uuid;
 
-pub(crate) use values::{parse_data, parse_map, private_key};
 pub(super) use values::{embedded_map, image_type, system_uuid};
+pub(crate) use values::{parse_data, parse_map, private_key};
 
 use crate::cloudinit::ImageType;
 use crate::diag::{Diagnostic, Diagnostics, Place, is_slip};

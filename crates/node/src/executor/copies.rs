@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use disklet::progress::{Progress, ProgressForm};
 use disklet_block::convert::Watch;
 use disklet_block::device::{Caching, FileDevice, Size as _};
 use disklet_block::error::ErrorKind;
@@ -17,7 +16,7 @@ use disklet_block::ops::clone as clone_image;
 use disklet_core::domain;
 use disklet_core::units::ByteSize;
 
-use super::root::Told;
+use super::told::Told;
 use super::volumes::{make_directory_of, own};
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
@@ -54,13 +53,10 @@ pub(super) fn clone(
     )
     .map_err(failed)?;
     let size = image.size().map_err(failed)?;
-    let told = Told {
-        progress: Progress::new(Some(size), ProgressForm::Auto),
-        watch,
-    };
+    let told = Told::new(size, watch);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cloned = clone_image(&image, &target, threads, &told);
-    told.progress.end();
+    told.end();
     cloned.map_err(failed)?;
     new.file()
         .and_then(|made| own(&made, user))
