@@ -15,6 +15,8 @@ mod library;
 mod mapping;
 #[path = "images/resumed.rs"]
 mod resumed;
+#[path = "images/rights.rs"]
+mod rights;
 #[path = "images/scratch.rs"]
 mod scratch;
 #[path = "images/server.rs"]

@@ -1,4 +1,5 @@
-//! `disklet images` on a filesystem that is really full. Needs root for it.
+//! `disklet images` on a filesystem that is really full, and beside users who
+//! are not its owner. Needs root for it.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,7 +14,7 @@ mod server;
 use std::fs;
 use std::process::Command;
 
-use scratch::{Outcome, Scratch, noise};
+use scratch::{Outcome, Scratch, digest, noise};
 use server::{Reply, Server};
 
 const IMAGE: usize = 12 << 20;
@@ -63,4 +64,63 @@ fn an_image_that_fits_alone_comes_in() {
         assert_eq!(outcome.code, Some(0), "{mebibytes}: {outcome:?}");
         assert_eq!(left.len(), 3, "{mebibytes}: {left:?}");
     }
+}
+
+/// What a program prints that nobody runs.
+fn as_nobody(scratch: &Scratch, script: &str) -> String {
+    let output = Command::new("setpriv")
+        .args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"])
+        .args(["sh", "-c", script])
+        .current_dir(scratch.path("."))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Whoever can open a lock can hold it, and root would wait.
+#[test]
+#[ignore = "needs root"]
+fn others_read_roots_images_and_hold_nobody_up() {
+    let scratch = Scratch::for_all("real-rights");
+    let bytes = noise(1, 1 << 20);
+    scratch.write("disk.raw", &bytes);
+    let pull = |name: &str| {
+        let args = ["pull", name, "--from", "disk.raw"];
+        let mut command = scratch.after("umask 077", &args);
+        assert_eq!(Outcome::of(command.output().unwrap()).code, Some(0));
+    };
+    pull("one");
+    // Interrupted as it began.
+    scratch.write(&format!("data/images/locks/{}", digest(b"two")), "");
+    let listed = as_nobody(&scratch, "find data -type f -readable 2>/dev/null | sort; :");
+    let readable = [
+        format!("data/images/names/{}.json", digest(b"one")),
+        format!("data/images/sha256/{}", digest(&bytes)),
+    ];
+    assert_eq!(listed.lines().collect::<Vec<_>>(), readable);
+    assert_eq!(as_nobody(&scratch, "find data -writable 2>/dev/null; :"), "");
+
+    let mut holder = Command::new("setpriv")
+        .args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"])
+        .args(["flock", &readable[0], "flock", &readable[1]])
+        .args(["sh", "-c", "echo held; read -r _"])
+        .current_dir(scratch.path("."))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 5];
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut said).unwrap();
+    for args in [
+        &["pull", "two", "--from", "disk.raw"][..],
+        &["rm", "two"],
+        &["gc"],
+        &["rm", "one"],
+    ] {
+        let outcome = scratch.in_time(args);
+        assert_eq!(outcome.code, Some(0), "{args:?}: {outcome:?}");
+    }
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
 }

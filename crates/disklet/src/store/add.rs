@@ -14,6 +14,7 @@ use disklet_core::names::Sha256;
 use disklet_core::units::ByteSize;
 use sha2::Digest;
 
+use super::directories::For;
 use super::{Store, StoreError, StoreErrorKind, is_full};
 
 /// An image on its way into the store.
@@ -57,8 +58,7 @@ impl Store {
         mut incoming: Incoming<'_, impl Read + Send>,
         watch: &dyn Watch,
     ) -> Result<Added, StoreError> {
-        self.make_directories()?;
-        let directory = self.root.join("sha256");
+        let directory = self.directory("sha256", For::All)?;
         let made = |error| StoreError::on(&directory, "written to", error);
         let disk = scratch_file(&directory).map_err(made)?;
         let target = device(disk.try_clone().map_err(made)?)?;
@@ -113,17 +113,8 @@ impl Store {
         };
         let size = ByteSize::from_bytes(meta.len());
         let fact = ImageFact { digest, size };
-        self.make_directories()?;
         self.give_name(name, fact, None)?;
         Ok(Some(fact))
-    }
-
-    fn make_directories(&self) -> Result<(), StoreError> {
-        for directory in ["sha256", "names"] {
-            let path = self.root.join(directory);
-            fs::create_dir_all(&path).map_err(|error| StoreError::on(&path, "made", error))?;
-        }
-        Ok(())
     }
 
     /// Gives a disk the name of its digest; whether there was one already.

@@ -1,8 +1,8 @@
 //! Who may remove images, and when.
 //!
 //! ```text
-//!   images/lock      shared: somebody relies on what the store holds
-//!                    exclusive: somebody removes what nobody needs
+//!   images/locks/store     shared: somebody relies on what the store holds
+//!                          exclusive: somebody removes what nobody needs
 //! ```
 //!
 //! An image is in use once the record of a VM that names it is durable. From
@@ -10,11 +10,12 @@
 //! whoever starts a VM holds it that long, and whoever removes images reads the
 //! records under it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
+use super::directories::For;
 use super::{Store, StoreError};
 
 /// While this is held, no image is removed.
@@ -36,51 +37,43 @@ impl Store {
     /// until the record of the VM that uses it is durable. Short: whoever wants
     /// to remove images waits.
     pub fn rely(&self) -> Result<Reliance, StoreError> {
-        let lock = self.lock_file()?;
-        self.lock(&lock, FlockOperation::LockShared)?;
+        let (lock, path) = self.lock_file()?;
+        wait_for(&lock, &path, FlockOperation::LockShared)?;
         Ok(Reliance { _lock: lock })
     }
 
     /// Waits until nobody relies on images; `waiting` is told if that takes
     /// time.
     pub fn to_remove(&self, waiting: impl FnOnce()) -> Result<Removal, StoreError> {
-        let lock = self.lock_file()?;
+        let (lock, path) = self.lock_file()?;
         let at_once = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive);
         if at_once.is_err() {
             waiting();
-            self.lock(&lock, FlockOperation::LockExclusive)?;
+            wait_for(&lock, &path, FlockOperation::LockExclusive)?;
         }
         Ok(Removal { _lock: lock })
     }
 
-    fn lock(&self, lock: &File, operation: FlockOperation) -> Result<(), StoreError> {
-        loop {
-            match rustix::fs::flock(lock, operation) {
-                Err(rustix::io::Errno::INTR) => {}
-                outcome => {
-                    return outcome.map_err(|error| {
-                        StoreError::on(&self.root.join("lock"), "locked", error.into())
-                    });
-                }
-            }
-        }
-    }
-
     /// It is never removed, so that all lock the same file.
-    fn lock_file(&self) -> Result<File, StoreError> {
-        let path = self.root.join("lock");
-        fs::create_dir_all(&self.root)
-            .map_err(|error| StoreError::on(&self.root, "made", error))?;
-        let opened = OpenOptions::new()
+    fn lock_file(&self) -> Result<(File, PathBuf), StoreError> {
+        let path = self.directory("locks", For::Owner)?.join("store");
+        let opened = File::options()
             .write(true)
             .create(true)
             .truncate(false)
             .open(&path);
-        // Whoever may only read the store can still rely on it.
-        match opened {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(&path),
-            opened => opened,
+        let lock = opened.map_err(|error| StoreError::on(&path, "opened", error))?;
+        Ok((lock, path))
+    }
+}
+
+fn wait_for(lock: &File, path: &Path, operation: FlockOperation) -> Result<(), StoreError> {
+    loop {
+        match rustix::fs::flock(lock, operation) {
+            Err(rustix::io::Errno::INTR) => {}
+            outcome => {
+                return outcome.map_err(|error| StoreError::on(path, "locked", error.into()));
+            }
         }
-        .map_err(|error| StoreError::on(&path, "opened", error))
     }
 }

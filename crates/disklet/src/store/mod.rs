@@ -5,12 +5,13 @@
 //!                                   of the file it was made from
 //!   images/names/<hash>.json        which digest a name stands for
 //!   images/pulling/                 what is coming, see pulling.rs
-//!   images/lock                     see lock.rs
+//!   images/locks/                   see lock.rs and pulling.rs
 //! ```
 //!
 //! See docs/formats/image-store.md.
 
 mod add;
+mod directories;
 mod error;
 mod listed;
 mod lock;
@@ -20,10 +21,11 @@ mod remove;
 mod usage;
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use disklet_block::new_file::replace_file;
+use disklet_block::new_file::{Existing, NewFile};
 use disklet_core::facts::{Facts, ImageFact, Questions};
 use disklet_core::names::Sha256;
 use disklet_core::units::ByteSize;
@@ -31,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest;
 
 pub use add::{Added, Incoming};
+use directories::For;
 pub(crate) use error::is_full;
 pub use error::{StoreError, StoreErrorKind};
 pub use listed::Listed;
@@ -137,6 +140,7 @@ impl Store {
         fact: ImageFact,
         source: Option<String>,
     ) -> Result<(), StoreError> {
+        self.directory("names", For::All)?;
         let path = self.name_file(name);
         let named = Named {
             version: VERSION,
@@ -146,7 +150,7 @@ impl Store {
             source,
         };
         let text = serde_json::to_vec_pretty(&named).unwrap_or_default();
-        replace_file(&path, &text, 0o644).map_err(|error| StoreError::on(&path, "written", error))
+        replace_readable(&path, &text).map_err(|error| StoreError::on(&path, "written", error))
     }
 
     /// Names hold any characters and are of any length; their hashes do not.
@@ -159,6 +163,16 @@ impl Store {
         let hash = sha2::Sha256::digest(name);
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// As disks are: whoever may enter the store may read it, whatever the umask is.
+fn replace_readable(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = NewFile::create(path, Existing::Replace)?;
+    let mut file = new.file()?;
+    file.write_all(bytes)?;
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.sync_all()?;
+    new.name()
 }
 
 fn read_named(path: &Path, text: &[u8]) -> Result<(Named, ImageFact), StoreError> {

@@ -1,7 +1,7 @@
 //! Who is taking an image in, and what of it has come already.
 //!
 //! ```text
-//!   images/pulling/<hash>.lock     locked while the image of that name comes in
+//!   images/locks/<hash>            locked while the image of that name comes in
 //!   images/pulling/<hash>.part     the beginning of its file, as it was sent
 //!   images/pulling/<hash>.json     of which file, and how much of it is durable
 //! ```
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use disklet_core::names::Sha256;
 use rustix::fs::FlockOperation;
 
+use super::directories::For;
 use super::remove::remove;
 use super::usage::entries;
 use super::{Deed, Gone, Store, StoreError};
@@ -23,6 +24,7 @@ use super::{Deed, Gone, Store, StoreError};
 #[derive(Debug)]
 pub struct Pulling {
     _lock: File,
+    lock_path: PathBuf,
     stem: PathBuf,
     /// Somebody else was at it before.
     pub waited: bool,
@@ -32,11 +34,9 @@ impl Store {
     /// Waits until nobody else takes in an image of that name; `waiting` is
     /// told if somebody does.
     pub fn pulling(&self, name: &str, waiting: impl FnOnce()) -> Result<Pulling, StoreError> {
-        let directory = self.root.join("pulling");
-        fs::create_dir_all(&directory)
-            .map_err(|error| StoreError::on(&directory, "made", error))?;
-        let stem = directory.join(Self::hash(name));
-        let path = stem.with_extension("lock");
+        let hash = Self::hash(name);
+        let stem = self.directory("pulling", For::Owner)?.join(&hash);
+        let path = self.directory("locks", For::Owner)?.join(&hash);
         let mut waiting = Some(waiting);
         loop {
             let failed = |error| StoreError::on(&path, "locked", error);
@@ -63,6 +63,7 @@ impl Store {
             if is_same(&lock, &path) {
                 return Ok(Pulling {
                     _lock: lock,
+                    lock_path: path,
                     stem,
                     waited: waiting.is_none(),
                 });
@@ -72,26 +73,30 @@ impl Store {
 
     /// Removes what interrupted pulls have left. Pulls at work are left alone.
     pub(super) fn sweep_pulls(&self, deed: Deed) -> Result<Vec<Gone>, StoreError> {
-        let directory = self.root.join("pulling");
+        let locks = self.directory("locks", For::Owner)?;
         let mut by_name: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-        for path in entries(&directory)? {
+        for path in entries(&locks)? {
+            if let Some(hash) = hash_of(&path) {
+                by_name.insert(hash, Vec::new());
+            }
+        }
+        for path in entries(&self.root.join("pulling"))? {
             if let Some(hash) = hash_of(&path) {
                 by_name.entry(hash).or_default().push(path);
             }
         }
         let mut gone = Vec::new();
         for (hash, paths) in by_name {
-            let lock = directory.join(hash).with_extension("lock");
+            let lock = locks.join(hash);
             let Some(_idle) = lock_idle(&lock) else {
                 continue;
             };
             let mut freed = 0;
-            for path in paths.iter().filter(|path| **path != lock) {
+            for path in &paths {
                 freed += remove(path, deed)?;
             }
-            let was_partial = paths != [lock.clone()];
             remove(&lock, deed)?;
-            if was_partial {
+            if !paths.is_empty() {
                 let what = "what has come of an interrupted pull".to_owned();
                 gone.push(Gone { what, freed });
             }
@@ -104,7 +109,7 @@ impl Store {
 fn hash_of(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_prefix('.').unwrap_or(name);
-    let (hash, _) = name.split_once('.')?;
+    let hash = name.split('.').next()?;
     Sha256::parse_hex(hash).map(|hash| hash.to_string())
 }
 
@@ -131,7 +136,7 @@ impl Pulling {
     pub(crate) fn finish(self) {
         let [part, note] = self.partial();
         if !part.exists() && !note.exists() {
-            let _ = fs::remove_file(self.stem.with_extension("lock"));
+            let _ = fs::remove_file(self.lock_path);
         }
     }
 }

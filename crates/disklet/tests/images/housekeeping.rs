@@ -170,7 +170,7 @@ fn gc_removes_what_nobody_needs_and_nothing_else() {
 fn images_stay_while_somebody_is_about_to_use_them() {
     let scratch = Scratch::new("rm-lock");
     store(&scratch, &["one"]);
-    let lock = File::open(scratch.path("data/images/lock")).unwrap();
+    let lock = File::open(scratch.path("data/images/locks/store")).unwrap();
     rustix::fs::flock(&lock, FlockOperation::LockShared).unwrap();
     let mut command = scratch.command(&["rm", "one"]);
     let stderr = File::create(scratch.path("stderr")).unwrap();

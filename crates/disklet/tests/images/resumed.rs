@@ -304,8 +304,8 @@ fn a_killed_pull_leaves_what_gc_sweeps() {
         Some(format!("bytes={durable}-"))
     );
     // Killed while it replaced the note, it leaves one more.
-    let part = scratch.files().remove(0);
-    let hash = &part["pulling/".len()..][..64];
+    let lock = scratch.files().remove(0);
+    let hash = &lock["locks/".len()..];
     scratch.write(&format!("data/images/pulling/.{hash}.json.17.partial"), "{");
     scratch.write("data/images/pulling/README", "not ours");
     scratch.succeeds(&["gc", "--dry-run"]);

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -23,8 +24,19 @@ pub(crate) struct Outcome {
 
 impl Scratch {
     pub(crate) fn new(name: &str) -> Self {
-        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("images-{name}-{}", std::process::id()));
+        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+    }
+
+    /// Where other users can get to.
+    pub(crate) fn for_all(name: &str) -> Self {
+        let scratch = Self::below(&std::env::temp_dir(), name);
+        let everybody = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&scratch.0, everybody).unwrap();
+        scratch
+    }
+
+    fn below(directory: &Path, name: &str) -> Self {
+        let directory = directory.join(format!("images-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).unwrap();
         let scratch = Self(directory);
@@ -86,6 +98,15 @@ impl Scratch {
         Outcome::of(self.command(args).output().unwrap())
     }
 
+    /// The same, which must not take long.
+    pub(crate) fn in_time(&self, args: &[&str]) -> Outcome {
+        let mut timeout = Command::new("timeout");
+        timeout.args(["20", env!("CARGO_BIN_EXE_disklet")]);
+        let outcome = Outcome::of(self.through(timeout, args).output().unwrap());
+        assert_ne!(outcome.code, Some(124), "{args:?} does not end: {outcome:?}");
+        outcome
+    }
+
     pub(crate) fn succeeds(&self, args: &[&str]) -> String {
         let outcome = self.images(args);
         assert_eq!(outcome.code, Some(0), "{args:?}: {}", outcome.stderr);
@@ -115,7 +136,7 @@ impl Scratch {
         self.path("data/images/sha256").join(digest)
     }
 
-    /// The files of the store, but for its lock.
+    /// The files of the store, but for the lock that always stays.
     pub(crate) fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         collect(&self.path("data/images"), &mut found);
@@ -123,7 +144,7 @@ impl Scratch {
         let mut names: Vec<_> = found
             .iter()
             .map(|path| path.strip_prefix(&root).unwrap().display().to_string())
-            .filter(|name| name != "lock")
+            .filter(|name| name != "locks/store")
             .collect();
         names.sort();
         names
