@@ -93,13 +93,19 @@ fn others_read_roots_images_and_hold_nobody_up() {
     pull("one");
     // Interrupted as it began.
     scratch.write(&format!("data/images/locks/{}", digest(b"two")), "");
-    let listed = as_nobody(&scratch, "find data -type f -readable 2>/dev/null | sort; :");
+    let listed = as_nobody(
+        &scratch,
+        "find data -type f -readable 2>/dev/null | sort; :",
+    );
     let readable = [
         format!("data/images/names/{}.json", digest(b"one")),
         format!("data/images/sha256/{}", digest(&bytes)),
     ];
     assert_eq!(listed.lines().collect::<Vec<_>>(), readable);
-    assert_eq!(as_nobody(&scratch, "find data -writable 2>/dev/null; :"), "");
+    assert_eq!(
+        as_nobody(&scratch, "find data -writable 2>/dev/null; :"),
+        ""
+    );
 
     let mut holder = Command::new("setpriv")
         .args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"])
@@ -123,4 +129,31 @@ fn others_read_roots_images_and_hold_nobody_up() {
     }
     drop(holder.stdin.take());
     holder.wait().unwrap();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_block_device_is_read_through_standard_input_only() {
+    let scratch = Scratch::new("real-device");
+    let bytes = noise(1, 1 << 20);
+    let file = scratch.write("disk.raw", &bytes);
+    let attached = Command::new("losetup")
+        .args(["--find", "--show", "--read-only"])
+        .arg(file)
+        .output()
+        .unwrap();
+    let device = String::from_utf8(attached.stdout)
+        .unwrap()
+        .trim()
+        .to_owned();
+    let refused = scratch.in_time(&["pull", "one", "--from", &device]);
+    let mut through = scratch.command(&["pull", "one", "--from", "-"]);
+    let through = through.stdin(fs::File::open(&device).unwrap()).output();
+    let detached = Command::new("losetup").args(["-d", &device]).status();
+    assert!(detached.unwrap().success());
+    let told = refused.refused();
+    let wanted = format!("{device} is a block device, not a file\n  help: read it through");
+    assert!(told.contains(&wanted), "{told}");
+    assert_eq!(through.unwrap().status.code(), Some(0));
+    assert!(scratch.disk("one") == bytes);
 }

@@ -13,8 +13,10 @@ pub enum PullErrorKind {
     Nowhere,
     /// A file that steers the pull cannot be read or is wrong.
     Settings,
-    /// The server does not have it.
+    /// The server or this machine does not have it.
     NotFound,
+    /// What is there is no file.
+    NotAFile,
     /// The server does not give it to us.
     Denied,
     /// The server cannot be reached, or is not who it should be.

@@ -2,15 +2,17 @@
 
 mod entry;
 mod error;
+mod file;
 mod http;
 mod observer;
 mod origin;
 
 use std::fs::File;
-use std::io;
+use std::io::Stdin;
 
 use disklet_core::config::Config;
 use disklet_core::facts::ImageFact;
+use disklet_core::images::Address;
 use disklet_core::names::{ImageName, Sha256};
 use disklet_core::units::ByteSize;
 
@@ -97,13 +99,14 @@ fn pull_from(
         None => Origin::of(order.image, config)?,
     };
     let digest = demanded(order.image, &origin)?;
+    let source = origin.hash();
+    let opened = Opened::of(origin)?;
     let store = Store::of(&config.data_dir);
     let name = order.image.name();
     let before = store.stamp(name);
     let pulling = store.pulling(name, || {
         observer.notice(&format!("{name}: waiting for another pull of it"));
     })?;
-    let source = origin.hash();
     // Whoever was at it may have brought what we want.
     if pulling.waited
         && store.stamp(name) != before
@@ -128,21 +131,34 @@ fn pull_from(
         pulling: &pulling,
         observer,
     };
-    let outcome = match &origin {
-        Origin::File(path) => File::open(path)
-            .map_err(|error| {
-                let what = format!("{}: cannot be opened", path.display());
-                PullError::new(PullErrorKind::NotFound, what).because(error)
-            })
-            .and_then(|file| {
-                let total = file.metadata().ok().map(|meta| meta.len());
-                entry.plain(file, &path.display().to_string(), total)
-            }),
-        Origin::StandardInput => entry.plain(io::stdin(), "standard input", None),
-        Origin::Web(address) => entry.web(address),
+    let outcome = match opened {
+        Opened::File(file, length, name) => entry.plain(file, &name, Some(length)),
+        Opened::StandardInput(input) => entry.plain(input, "standard input", None),
+        Opened::Web(address) => entry.web(&address),
     };
     pulling.finish();
     outcome
+}
+
+/// Where an image comes from, found to be there where that can be told at once:
+/// then nothing is made for what is not.
+enum Opened {
+    File(File, u64, String),
+    StandardInput(Stdin),
+    Web(Box<Address>),
+}
+
+impl Opened {
+    fn of(origin: Origin) -> Result<Self, PullError> {
+        Ok(match origin {
+            Origin::File(path) => {
+                let (file, length) = file::open(&path)?;
+                Self::File(file, length, path.display().to_string())
+            }
+            Origin::StandardInput => Self::StandardInput(file::standard_input()?),
+            Origin::Web(address) => Self::Web(address),
+        })
+    }
 }
 
 /// What the name and the mapping demand.

@@ -47,6 +47,13 @@ impl StoreError {
 
     pub(super) fn on(path: &Path, doing: &str, source: io::Error) -> Self {
         let what = format!("{}: cannot be {doing}", path.display());
+        if source.kind() == io::ErrorKind::NotADirectory
+            && let Some(file) = in_the_way(path)
+        {
+            let what = format!("{}: is not a directory", file.display());
+            return Self::new(StoreErrorKind::Io, what)
+                .help("dataDir and the pools of the configuration must be directories");
+        }
         if is_full(&source) {
             return Self::full(what).because(source);
         }
@@ -89,6 +96,13 @@ impl StoreError {
     pub fn remedy(&self) -> Option<&str> {
         self.help.as_deref()
     }
+}
+
+/// What is no directory on the way to a path, or there.
+fn in_the_way(path: &Path) -> Option<&Path> {
+    path.ancestors()
+        .find(|path| path.symlink_metadata().is_ok())
+        .filter(|path| !path.is_dir())
 }
 
 /// Whether the system said that there is no room, in one of its ways.

@@ -141,7 +141,7 @@ pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let failed = |error| StoreError::on(directory, "read", error);
     let listed = match fs::read_dir(directory) {
         Ok(listed) => listed,
-        Err(error) if is_absent(&error) => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed(error)),
     };
     let mut paths = Vec::new();

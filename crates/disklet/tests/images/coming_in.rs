@@ -1,5 +1,8 @@
 //! What comes into the store, and what does not.
 
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use crate::scratch::{Outcome, Scratch, digest, noise};
@@ -36,7 +39,7 @@ fn a_pipe_is_an_origin_as_well() {
     };
     let told = pull(Stdio::null()).refused();
     assert!(
-        told.contains("image one cannot be taken in: the stream is empty"),
+        told.contains("standard input is a character device, not an image\n  help: give it"),
         "{told}"
     );
     let mut cat = Command::new("cat");
@@ -77,4 +80,66 @@ fn without_room_there_is_one_message_and_nothing_stays() {
     assert!(told.contains("image one cannot be taken in"), "{told}");
     assert!(told.contains("help: make room"), "{told}");
     assert_eq!(scratch.files(), [] as [&str; 0]);
+}
+
+/// Endless, or waiting for somebody, or nothing to read at all.
+#[test]
+fn what_is_no_file_is_refused_at_once_and_nothing_is_made() {
+    let scratch = Scratch::new("in-no-file");
+    let made = Command::new("mkfifo").arg(scratch.path("pipe")).status();
+    assert!(made.unwrap().success());
+    let _socket = UnixListener::bind(scratch.path("s")).unwrap();
+    symlink("/dev/zero", scratch.path("link")).unwrap();
+    for (from, wanted) in [
+        ("/dev/zero", "/dev/zero is a character device, not a file"),
+        ("link", "link is a character device, not a file"),
+        ("/", "image one: / is a directory, not a file"),
+        (
+            "pipe",
+            "pipe is a pipe, not a file\n  help: read it through standard input: --from - < pipe",
+        ),
+        ("s", "s is a socket, not a file"),
+        (
+            "config.yaml/x",
+            "config.yaml/x: cannot be opened: Not a directory",
+        ),
+    ] {
+        let told = scratch.in_time(&["pull", "one", "--from", from]).refused();
+        assert!(told.contains(wanted), "{told}");
+        assert!(!scratch.path("data").exists(), "{from}");
+    }
+    for (input, wanted) in [
+        (
+            "/dev/zero",
+            "standard input is a character device, not an image",
+        ),
+        ("/", "standard input is a directory, not an image"),
+    ] {
+        let mut command = scratch.command(&["pull", "one", "--from", "-"]);
+        command.stdin(File::open(input).unwrap());
+        let told = Outcome::of(command.output().unwrap()).refused();
+        assert!(told.contains(wanted), "{told}");
+        assert!(!scratch.path("data").exists(), "{input}");
+    }
+}
+
+#[test]
+fn a_file_where_the_data_should_be_is_named() {
+    let scratch = Scratch::new("in-the-way");
+    let data = scratch.write("data", b"a file");
+    scratch.write("disk.raw", noise(3, 1 << 20));
+    for args in [
+        &["ls"][..],
+        &["pull", "one", "--from", "disk.raw"],
+        &["rm", "one"],
+        &["gc"],
+    ] {
+        let told = scratch.fails(args);
+        let wanted = format!(
+            "error: {}: is not a directory\n  help: dataDir",
+            data.display()
+        );
+        assert!(told.contains(&wanted), "{args:?}: {told}");
+    }
+    assert_eq!(fs::read(data).unwrap(), b"a file");
 }
