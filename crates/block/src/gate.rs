@@ -4,9 +4,13 @@
 //! must say through a gate what becomes of such names. There is no gate that
 //! opens everything, and no default.
 
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, readlinkat};
+use rustix::io::Errno;
 
 use crate::device::{Caching, FileDevice};
 use crate::error::{Error, ErrorKind, Result};
@@ -51,7 +55,7 @@ impl Gate for NoImplicitFiles {
 }
 
 /// Opens files below given directories only, and through no link that leads
-/// out of them.
+/// out of them. A file may be a link from one of them into another.
 #[derive(Debug, Clone)]
 pub struct BelowDirectories {
     directories: Vec<PathBuf>,
@@ -71,47 +75,55 @@ impl BelowDirectories {
 impl Gate for BelowDirectories {
     fn open(&self, name: &str, role: Role, image: &FileDevice) -> Result<FileDevice> {
         let path = absolute(name, image).map_err(|why| forbidden(name, role, why))?;
-        for directory in &self.directories {
-            if let Ok(below) = path.strip_prefix(directory) {
-                return self.open_below(directory, below, &path, role);
-            }
-        }
-        Err(forbidden(
-            name,
-            role,
-            "it is outside the directories of this image",
-        ))
+        let outside = || forbidden(name, role, "it is outside the directories of this image");
+        let (directory, below) = self.place_of(&path).ok_or_else(outside)?;
+        let file = match open_below(directory, below) {
+            Err(Errno::XDEV) => self.open_linked(directory, below),
+            opened => opened,
+        };
+        let name = path.display().to_string();
+        let file = file.map_err(|error| {
+            let what = format!("the {} cannot be opened", role.name());
+            Error::io(what, error.into()).of(name.escape_debug().to_string())
+        })?;
+        Ok(FileDevice::new(file.into(), name, self.caching)?.opened_at(&path))
     }
 }
 
 impl BelowDirectories {
-    fn open_below(
-        &self,
-        directory: &Path,
-        below: &Path,
-        path: &Path,
-        role: Role,
-    ) -> Result<FileDevice> {
-        let name = path.display().to_string();
-        let failed = |error: rustix::io::Errno| {
-            Error::io(
-                format!("the {} cannot be opened", role.name()),
-                error.into(),
-            )
-            .of(name.escape_debug().to_string())
-        };
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(directory, flags, Mode::empty()).map_err(failed)?;
-        let file = rustix::fs::openat2(
-            root,
-            below,
-            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
-            Mode::empty(),
-            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-        )
-        .map_err(failed)?;
-        Ok(FileDevice::new(file.into(), name, self.caching)?.opened_at(path))
+    /// In which of the directories a path is, and where there.
+    fn place_of<'p>(&self, path: &'p Path) -> Option<(&Path, &'p Path)> {
+        self.directories
+            .iter()
+            .find_map(|directory| Some((directory.as_path(), path.strip_prefix(directory).ok()?)))
     }
+
+    /// As a user's store has links to disks of the system's.
+    fn open_linked(&self, directory: &Path, below: &Path) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        let link = open_beneath(directory, below, flags)?;
+        // What is no link has one among the directories above it.
+        let target = readlinkat(link, "", Vec::new()).map_err(|_| Errno::XDEV)?;
+        let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+        let (directory, below) = self.place_of(target).ok_or(Errno::XDEV)?;
+        open_below(directory, below)
+    }
+}
+
+fn open_below(directory: &Path, below: &Path) -> rustix::io::Result<OwnedFd> {
+    open_beneath(directory, below, OFlags::RDONLY | OFlags::NONBLOCK)
+}
+
+fn open_beneath(directory: &Path, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let to_enter = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(directory, to_enter, Mode::empty())?;
+    rustix::fs::openat2(
+        root,
+        below,
+        flags | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+    )
 }
 
 /// The path that an image means. Nothing of it is looked up but the directory
@@ -236,6 +248,36 @@ mod tests {
             assert_eq!(refused.kind(), ErrorKind::Forbidden, "{bad}: {refused}");
         }
         fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn links_lead_from_one_directory_to_another_and_no_further() {
+        let directory = scratch("links");
+        let [own, system] = ["own", "system"].map(|name| directory.join(name));
+        for place in [&own, &system] {
+            fs::create_dir(place).unwrap();
+        }
+        fs::write(system.join("disk"), b"x").unwrap();
+        fs::write(directory.join("secret"), b"x").unwrap();
+        symlink(system.join("disk"), own.join("disk")).unwrap();
+        symlink(system.join("../secret"), own.join("climbs")).unwrap();
+        symlink(directory.join("secret"), system.join("leads-out")).unwrap();
+        symlink(system.join("leads-out"), own.join("twice")).unwrap();
+        symlink(&system, own.join("whole")).unwrap();
+        let image = image(&directory);
+        let open = |directories: Vec<PathBuf>, name: &str| {
+            let gate = BelowDirectories::new(directories, Caching::Buffered);
+            let path = own.join(name).display().to_string();
+            gate.open(&path, Role::Backing, &image)
+        };
+        let both = || vec![own.clone(), system.clone()];
+        let disk = open(both(), "disk").unwrap();
+        assert_eq!(disk.path(), Some(&*own.join("disk")));
+        for bad in ["climbs", "twice", "whole/disk"] {
+            open(both(), bad).unwrap_err();
+        }
+        open(vec![own.clone()], "disk").unwrap_err();
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

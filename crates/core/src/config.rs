@@ -14,6 +14,9 @@ use crate::yaml::{self, Fields, Limits, Spanned, View};
 pub struct Config {
     /// Where Disklet keeps what lasts: volumes, images, cloud-init images.
     pub data_dir: String,
+    /// Where the system's data is, for users who have their own: its images may
+    /// be used, and nothing there is changed.
+    pub system_data_dir: Option<String>,
     /// Where it keeps what goes with a reboot: the devices of running VMs.
     pub run_dir: String,
     /// Storage pools by usage type. [`Config::VOLUMES`] is always there.
@@ -127,6 +130,7 @@ impl Default for Config {
     fn default() -> Self {
         let mut config = Self {
             data_dir: DEFAULT_DATA_DIR.to_owned(),
+            system_data_dir: None,
             run_dir: "/run/disklet".to_owned(),
             pools: BTreeMap::new(),
             raw_devices: RawDeviceGlob::parse(DEFAULT_GLOB).into_iter().collect(),
@@ -150,6 +154,7 @@ impl Config {
     /// The settings that a file can have.
     pub(crate) const FIELDS: [&str; 11] = [
         "dataDir",
+        "systemDataDir",
         "runDir",
         "kubeletRoot",
         "emulator",
@@ -162,10 +167,11 @@ impl Config {
         "imageTranslations",
     ];
 
-    /// The same with other directories, as a user without root's rights has.
+    /// The same with other directories, as a user without root's rights has. The
+    /// data directory that it had is the system's then.
     #[must_use]
     pub fn in_directories(mut self, data_dir: String, run_dir: String) -> Self {
-        self.data_dir = data_dir;
+        self.system_data_dir = Some(std::mem::replace(&mut self.data_dir, data_dir));
         self.run_dir = run_dir;
         self.pools.clear();
         self.complete();
@@ -229,6 +235,9 @@ impl Config {
             if let Some(path) = host_path(&mut fields, key, diags) {
                 *target = path;
             }
+        }
+        if let Some(path) = host_path(&mut fields, "systemDataDir", diags) {
+            self.system_data_dir = Some(path);
         }
         for (name, view) in fields.entries("pools", diags) {
             if let Some((name, pool)) = read_pool(name, &view, diags) {

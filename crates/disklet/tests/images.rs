@@ -21,6 +21,8 @@ mod rights;
 mod scratch;
 #[path = "images/server.rs"]
 mod server;
+#[path = "images/systems.rs"]
+mod systems;
 #[path = "images/tls.rs"]
 mod tls;
 #[path = "images/web.rs"]

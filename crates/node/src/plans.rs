@@ -44,10 +44,11 @@ pub(crate) fn plans(args: &UpArgs) -> Result<Planned> {
         trial::decide(&mut given.config, args.libvirt.connect.as_deref())?;
         fetch_missing(&given, &questions, &facts)?;
     }
-    let store = Store::of(&given.config.data_dir);
+    let store = Store::configured(&given.config);
     let unread = |error| Failure::new("the image store cannot be read").because(error);
     let images = store.rely().map_err(unread)?;
     store.answer(&questions, &mut facts).map_err(unread)?;
+    store.borrow_images(&facts).map_err(unread)?;
     let plans = resolve(&given.objects, &given.config, &facts, &mut diags);
     tell_other_hosts(&plans, &given.objects, &mut diags);
     given.demand_a_vm(&mut diags);
@@ -93,7 +94,7 @@ fn told(args: &UpArgs, diags: Diagnostics) -> Failure {
 
 fn fetch_missing(given: &Given, questions: &Questions, facts: &Facts) -> Result<()> {
     let mut known = facts.clone();
-    Store::of(&given.config.data_dir)
+    Store::configured(&given.config)
         .answer(questions, &mut known)
         .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
     for image in given.objects.images() {

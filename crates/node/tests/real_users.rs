@@ -1,4 +1,4 @@
-//! Users without root's rights, who have a libvirt of their own.
+//! VMs of users who are not root, each with a daemon of their own.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,86 +8,25 @@
 
 mod support;
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use disklet::store::{Gone, Store, StoreError, in_use};
+use disklet_core::config::Config;
+use disklet_core::names::ImageName;
 use support::fixtures::{Fixture, Kind};
+use support::nobody::Nobody;
 use support::{Machine, guest};
-
-/// Runs as nobody, who has a home.
-struct Nobody {
-    home: PathBuf,
-}
-
-impl Nobody {
-    /// With the image `tiny` in a store of their own.
-    fn on(machine: &Machine) -> Self {
-        let nobody = Self {
-            home: machine.path("home"),
-        };
-        std::fs::create_dir(&nobody.home).unwrap();
-        std::os::unix::fs::chown(&nobody.home, Some(65534), Some(65534)).unwrap();
-        std::fs::copy(
-            env!("CARGO_BIN_EXE_disklet-node"),
-            nobody.home.join("disklet-node"),
-        )
-        .unwrap();
-        machine.add_image_to(&nobody.data(), "tiny", &guest::disk());
-        let chown = Command::new("chown")
-            .args(["-R", "nobody:nogroup"])
-            .arg(nobody.home.join(".local"))
-            .status();
-        assert!(chown.unwrap().success());
-        nobody
-    }
-
-    fn data(&self) -> PathBuf {
-        self.home.join(".local/share/disklet")
-    }
-
-    /// Files and directories of their VMs.
-    fn things(&self) -> usize {
-        let count = |directory: PathBuf| std::fs::read_dir(directory).into_iter().flatten().count();
-        ["volumes", "vms", "cloud-init", "run/disklet/vms"]
-            .map(|name| count(self.data().join(name)))
-            .iter()
-            .sum()
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new("setpriv")
-            .args([
-                "--reuid=nobody",
-                "--regid=nogroup",
-                "--clear-groups",
-                "env",
-                "-i",
-            ])
-            .arg(format!("HOME={}", self.home.display()))
-            .arg("PATH=/usr/sbin:/usr/bin:/sbin:/bin")
-            .arg(self.home.join("disklet-node"))
-            .args(arguments)
-            .output()
-            .unwrap()
-    }
-}
-
-impl Drop for Nobody {
-    /// libvirt has started a daemon for nobody, which would go by itself, later.
-    fn drop(&mut self) {
-        let file = self.home.join(".cache/libvirt/libvirtd.pid");
-        if let Ok(pid) = std::fs::read_to_string(file) {
-            let _ = Command::new("kill").arg(pid.trim()).status();
-        }
-    }
-}
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn users_run_vms_of_their_own() {
     let machine = Machine::new("user");
     let fixture = Fixture::new(&machine, "user", Kind::NewVolume);
-    let nobody = Nobody::on(&machine);
+    let nobody = Nobody::new(&machine);
+    machine.add_image_to(&nobody.data(), "tiny", &guest::disk());
+    nobody.own_data();
     let up = nobody.run(&[
         "up",
         "-f",
@@ -124,4 +63,80 @@ fn users_run_vms_of_their_own() {
     assert!(image.contains("disk data: "), "{image}");
     assert!(image.contains("cannot be mounted on"), "{image}");
     assert!(image.contains("disk images of claims need root"), "{image}");
+}
+
+/// `disklet images rm`, said by root.
+fn remove_as_root(machine: &Machine, name: &str) -> Result<Vec<Gone>, Vec<StoreError>> {
+    let path = |name: &str| machine.path(name).display().to_string();
+    let mut config = Config::default().in_directories(path("data"), path("run"));
+    config.system_data_dir = None;
+    let store = Store::configured(&config);
+    let alone = store.to_remove(|| ()).unwrap();
+    let uses = in_use(&config).unwrap();
+    store.remove(&[ImageName::parse(name).unwrap()], &uses, &alone)
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn users_run_vms_on_the_systems_images() {
+    let machine = Machine::new("sys");
+    let image = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "on-systems", Kind::NewVolume, &image);
+    let nobody = Nobody::beside_root(&machine);
+    let system = std::fs::read_dir(machine.path("data/images/sha256")).unwrap();
+    let disk = system
+        .map(|entry| entry.unwrap().file_name())
+        .next()
+        .unwrap();
+    let link = nobody.data().join("images/sha256").join(&disk);
+    let up = ["up", "-f", &fixture.manifest];
+
+    assert_eq!(nobody.done(&up), "default/on-systems started\n");
+    let theirs = std::path::Path::new("/var/lib/disklet/images/sha256").join(&disk);
+    assert_eq!(std::fs::read_link(&link).unwrap(), theirs);
+    let described = nobody.done(&["describe", "on-systems"]);
+    assert!(described.contains(link.to_str().unwrap()), "{described}");
+    assert!(!described.contains("MISSING"), "{described}");
+
+    // Root sees no record, but QEMU's lock.
+    let refused = remove_as_root(&machine, "tiny").unwrap_err();
+    assert_eq!(
+        refused[0].to_string(),
+        "image tiny is in use by a process that has it open"
+    );
+    end_by_a_key(&nobody);
+
+    // Of a stopped VM root sees nothing. It comes back with its image.
+    remove_as_root(&machine, "tiny").unwrap();
+    let refused = nobody.run(&up);
+    let refused = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        refused.contains("image tiny: it is not known where"),
+        "{refused}"
+    );
+    machine.add_image("tiny", &image);
+    assert_eq!(nobody.done(&up), "default/on-systems started\n");
+    end_by_a_key(&nobody);
+
+    nobody.done(&["down", "on-systems"]);
+    let data = nobody.data();
+    assert_eq!(std::fs::read_dir(data.join("volumes")).unwrap().count(), 0);
+    assert!(machine.path("data/images/sha256").join(&disk).exists());
+}
+
+/// Types the key that the guest waits for, and waits for its end.
+fn end_by_a_key(nobody: &Nobody) {
+    let mut console = nobody
+        .command(&["console", "on-systems"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    console.stdin.as_mut().unwrap().write_all(b"k").unwrap();
+    let begun = Instant::now();
+    while nobody.done(&["ps"]).contains("running") {
+        assert!(begun.elapsed().as_secs() < 60, "it does not end");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    console.wait().unwrap();
 }

@@ -113,6 +113,13 @@ impl FileDevice {
         outcome.map_err(|error| error.of(self.name()))
     }
 
+    /// Whether another process has it open to read it and says so, as a VM does.
+    /// Where a filesystem has no locks, nobody says anything.
+    #[must_use]
+    pub fn is_read_elsewhere(&self) -> bool {
+        sys::is_byte_locked(self.file(), Deed::Read.doing()).unwrap_or(false)
+    }
+
     fn lock_and_look(&self, access: Access) -> Result<()> {
         let failed = |error: io::Error| Error::io("cannot be locked", error);
         for byte in access.bytes() {

@@ -34,7 +34,9 @@ enum ImagesCommand {
     /// List the images
     ///
     /// ALLOCATED is what the disk takes, IN USE by how many VMs it is used. An
-    /// image without a name goes with the next `gc` unless a VM uses it.
+    /// image without a name goes with the next `gc` unless a VM uses it. Users
+    /// see the system's images as well, which they can use but not remove: STORE
+    /// says whose an image is.
     Ls {
         /// How to show them; wide has whole digests and names the VMs
         #[arg(short, long, value_enum, default_value_t = Output::Table)]
@@ -42,8 +44,8 @@ enum ImagesCommand {
     },
     /// Remove images
     ///
-    /// All of them or, if a VM uses one, none. A disk goes with the last of its
-    /// names.
+    /// All of them or, if a VM uses one or a process has it open, none. A disk
+    /// goes with the last of its names.
     Rm {
         /// Images, by the names that `ls` shows
         #[arg(required = true, value_name = "NAME")]

@@ -15,7 +15,7 @@ pub(super) fn remove(config: &Config, names: &[String]) -> Result<String, Failur
         .iter()
         .map(|name| image_name(name))
         .collect::<Result<Vec<ImageName>, _>>()?;
-    let store = Store::of(&config.data_dir);
+    let store = Store::configured(config);
     let alone = alone(&store)?;
     let uses = in_use(config)?;
     match store.remove(&names, &uses, &alone) {
@@ -25,7 +25,7 @@ pub(super) fn remove(config: &Config, names: &[String]) -> Result<String, Failur
 }
 
 pub(super) fn collect(config: &Config, deed: Deed) -> Result<String, Failure> {
-    let store = Store::of(&config.data_dir);
+    let store = Store::configured(config);
     let alone = alone(&store)?;
     let uses = in_use(config)?;
     let gone = store.sweep(&uses, &alone, deed)?;

@@ -63,10 +63,16 @@ pub fn ensure(
     image: &ImageName,
     observer: &dyn Observer,
 ) -> Result<ImageFact, PullError> {
-    let store = Store::of(&config.data_dir);
+    let store = Store::configured(config);
     // Under its name it is what is wanted, wherever it came from.
     if let Some(fact) = store.find(image.name())?
         && is_wanted(&fact, image.digest(), true)
+    {
+        return Ok(fact);
+    }
+    // By its digest as well, whoever had it under which name.
+    if let Some(digest) = image.digest()
+        && let Some(fact) = store.adopt(image.name(), digest)?
     {
         return Ok(fact);
     }
@@ -101,7 +107,7 @@ fn pull_from(
     let digest = demanded(order.image, &origin)?;
     let source = origin.hash();
     let opened = Opened::of(origin)?;
-    let store = Store::of(&config.data_dir);
+    let store = Store::configured(config);
     let name = order.image.name();
     let before = store.stamp(name);
     let pulling = store.pulling(name, || {

@@ -101,13 +101,15 @@ impl Store {
         Ok(Added { fact, known })
     }
 
-    /// Gives an image that is there a name, if it is there.
+    /// Gives an image that is there a name, if it is there or in the system's
+    /// store.
     pub(crate) fn adopt(
         &self,
         name: &str,
         digest: Sha256,
     ) -> Result<Option<ImageFact>, StoreError> {
         let _named = self.rely()?;
+        self.borrow(&digest)?;
         let Ok(meta) = self.disk(&digest).metadata() else {
             return Ok(None);
         };
@@ -124,9 +126,14 @@ impl Store {
         disk.set_permissions(Permissions::from_mode(0o444))
             .map_err(failed)?;
         disk.sync_all().map_err(failed)?;
+        // Who has it stands on no link any more.
+        let existing = match self.is_borrowed(digest) {
+            true => Existing::Replace,
+            false => Existing::Refuse,
+        };
         let named = disk
             .try_clone()
-            .and_then(|disk| NewFile::of(disk, &path, Existing::Refuse).name());
+            .and_then(|disk| NewFile::of(disk, &path, existing).name());
         match named {
             Ok(()) => Ok(false),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(true),

@@ -21,11 +21,40 @@ pub struct Listed {
     pub allocated: u64,
     /// When it got its name.
     pub since: Option<SystemTime>,
+    /// Its disk is the system's.
+    pub is_borrowed: bool,
 }
 
 impl Store {
-    /// All images by name, then the disks without one.
+    /// All images by name, then the disks without one; of this store alone.
     pub fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+        let mut all = self.listed_names()?;
+        for path in entries(&self.root.join("sha256"))? {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(digest) = name.and_then(Sha256::parse_hex) else {
+                continue;
+            };
+            // A link that leads nowhere is no disk.
+            let Ok(meta) = path.metadata() else {
+                continue;
+            };
+            if all.iter().any(|listed| listed.digest == digest) {
+                continue;
+            }
+            all.push(Listed {
+                name: None,
+                size: meta.len(),
+                allocated: self.allocated(&digest),
+                since: meta.modified().ok(),
+                is_borrowed: self.is_borrowed(&digest),
+                digest,
+            });
+        }
+        Ok(all)
+    }
+
+    /// The images that have names.
+    pub fn listed_names(&self) -> Result<Vec<Listed>, StoreError> {
         let mut all = Vec::new();
         for named in self.list()? {
             let Some(digest) = Sha256::parse_hex(&named.sha256) else {
@@ -37,23 +66,7 @@ impl Store {
                 allocated: self.allocated(&digest),
                 since: path.metadata().and_then(|meta| meta.modified()).ok(),
                 name: Some(named.name),
-                digest,
-            });
-        }
-        for path in entries(&self.root.join("sha256"))? {
-            let name = path.file_name().and_then(|name| name.to_str());
-            let Some(digest) = name.and_then(Sha256::parse_hex) else {
-                continue;
-            };
-            if all.iter().any(|listed| listed.digest == digest) {
-                continue;
-            }
-            let meta = path.metadata().ok();
-            all.push(Listed {
-                name: None,
-                size: meta.as_ref().map_or(0, std::fs::Metadata::len),
-                allocated: self.allocated(&digest),
-                since: meta.and_then(|meta| meta.modified().ok()),
+                is_borrowed: self.is_borrowed(&digest),
                 digest,
             });
         }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   images/sha256/<digest>          a raw disk, read-only; the digest is that
-//!                                   of the file it was made from
+//!                                   of the file it was made from; or a link
+//!                                   to such a disk, see system.rs
 //!   images/names/<hash>.json        which digest a name stands for
 //!   images/pulling/                 what is coming, see pulling.rs
 //!   images/locks/                   see lock.rs and pulling.rs
@@ -18,6 +19,7 @@ mod lock;
 mod partial;
 mod pulling;
 mod remove;
+mod system;
 mod usage;
 
 use std::fs;
@@ -47,6 +49,8 @@ pub use usage::{Uses, in_use};
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
+    /// See system.rs.
+    system: Option<Box<Store>>,
 }
 
 /// What a name stands for.
@@ -73,6 +77,7 @@ impl Store {
     pub fn of(data_dir: &str) -> Self {
         Self {
             root: Path::new(data_dir).join("images"),
+            system: None,
         }
     }
 
@@ -92,12 +97,14 @@ impl Store {
         Ok(())
     }
 
-    /// What a name stands for, if its disk is there.
+    /// What a name stands for, if its disk is there: in this store, else in the
+    /// system's.
     pub fn find(&self, name: &str) -> Result<Option<ImageFact>, StoreError> {
-        Ok(self.find_with_source(name)?.map(|(fact, _)| fact))
+        let own = self.find_with_source(name)?.map(|(fact, _)| fact);
+        Ok(own.or_else(|| self.find_in_system(name)))
     }
 
-    /// The same, and where it came from.
+    /// What it stands for in this store, and where that came from.
     pub(crate) fn find_with_source(
         &self,
         name: &str,

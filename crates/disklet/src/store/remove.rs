@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use disklet_block::device::{Caching, FileDevice};
 use disklet_core::names::{ImageName, Sha256};
 
 use super::usage::entries;
@@ -42,7 +43,7 @@ impl Store {
         let mut going: Vec<Named> = Vec::new();
         let mut refused = Vec::new();
         for image in names {
-            match removable(image, &kept, uses) {
+            match self.removable(image, &kept, uses) {
                 Ok(index) => going.push(kept.remove(index)),
                 // Named twice, it goes once.
                 Err(_) if going.iter().any(|named| named.name == image.name()) => {}
@@ -87,9 +88,12 @@ impl Store {
                 .and_then(|name| name.to_str())
                 .unwrap_or("");
             let what = match Sha256::parse_hex(name) {
-                Some(digest) if !named.contains(name) && !uses.contains_key(&digest) => {
-                    format!("the disk sha256:{digest}, which has no name")
+                Some(digest) if named.contains(name) || uses.contains_key(&digest) => continue,
+                Some(digest) if self.is_borrowed(&digest) => {
+                    format!("the link to the system's disk sha256:{digest}")
                 }
+                Some(digest) if self.is_open(&digest) => continue,
+                Some(digest) => format!("the disk sha256:{digest}, which has no name"),
                 None if is_interim(name) => format!("{}, left over", path.display()),
                 _ => continue,
             };
@@ -116,37 +120,64 @@ impl Store {
         }
         Ok(gone)
     }
+
+    /// Where an image stands in the list, if it may go.
+    fn removable(
+        &self,
+        image: &ImageName,
+        list: &[Named],
+        uses: &Uses,
+    ) -> Result<usize, StoreError> {
+        let name = image.name();
+        let is_it = |named: &Named| {
+            let digest = image.digest().map(|digest| digest.to_string());
+            named.name == name && digest.is_none_or(|digest| digest == named.sha256)
+        };
+        let found = list.iter().position(is_it);
+        let index = found.ok_or_else(|| self.not_here(image))?;
+        let Some(digest) = Sha256::parse_hex(&list[index].sha256) else {
+            return Ok(index);
+        };
+        let refused = |by: &str| {
+            let what = format!("image {name} is in use by {by}");
+            StoreError::new(StoreErrorKind::InUse, what)
+        };
+        match uses.get(&digest) {
+            Some(users) => Err(refused(&listed(users)).help("disklet down removes a VM")),
+            None if self.is_open(&digest) => {
+                let help = format!(
+                    "a VM of another user may run on it: fuser -v {}",
+                    self.disk(&digest).display()
+                );
+                Err(refused("a process that has it open").help(help))
+            }
+            None => Ok(index),
+        }
+    }
+
+    fn not_here(&self, image: &ImageName) -> StoreError {
+        let absent = |what: String| StoreError::new(StoreErrorKind::NotFound, what);
+        match self.find_in_system(image.name()) {
+            Some(_) => absent(format!("image {image} is the system's"))
+                .help("who runs the machine removes it: disklet images rm as root"),
+            None => absent(format!("image {image} is not in the store"))
+                .help("disklet images ls lists those that are"),
+        }
+    }
+
+    /// Whether somebody says by a lock, as QEMU does, that a disk of this store
+    /// is open. VMs of other users have no records here.
+    fn is_open(&self, digest: &Sha256) -> bool {
+        !self.is_borrowed(digest)
+            && FileDevice::open(&self.disk(digest), Caching::Buffered)
+                .is_ok_and(|disk| disk.is_read_elsewhere())
+    }
 }
 
 /// Names that files have while they are made, where they must have one. Nobody
 /// makes any while somebody removes.
 fn is_interim(name: &str) -> bool {
     name.starts_with('.') && (name.ends_with(".partial") || name.ends_with(".scratch"))
-}
-
-/// Where an image stands in the list, if it may go.
-fn removable(image: &ImageName, list: &[Named], uses: &Uses) -> Result<usize, StoreError> {
-    let name = image.name();
-    let found = list.iter().position(|named| named.name == name);
-    let digest = |named: &Named| Sha256::parse_hex(&named.sha256);
-    let found =
-        found.filter(|index| image.digest().is_none() || image.digest() == digest(&list[*index]));
-    let Some(index) = found else {
-        return Err(StoreError::new(
-            StoreErrorKind::NotFound,
-            format!("image {image} is not in the store"),
-        )
-        .help("disklet images ls lists those that are"));
-    };
-    let users = digest(&list[index]).and_then(|digest| uses.get(&digest));
-    match users {
-        None => Ok(index),
-        Some(users) => Err(StoreError::new(
-            StoreErrorKind::InUse,
-            format!("image {name} is in use by {}", listed(users)),
-        )
-        .help("disklet down removes a VM")),
-    }
 }
 
 fn listed(users: &BTreeSet<String>) -> String {

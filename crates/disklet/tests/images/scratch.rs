@@ -44,10 +44,15 @@ impl Scratch {
         scratch
     }
 
-    /// Writes the configuration, with more lines in it.
+    /// Writes the configuration, with more lines in it. Nothing of the machine
+    /// that runs the tests may matter, not even its images.
     pub(crate) fn configure(&self, more: &str) {
-        let data = self.path("data");
-        let text = format!("dataDir: {}\n{more}", data.display());
+        let data = self.path("data").display().to_string();
+        let none = match more.contains("systemDataDir") {
+            true => String::new(),
+            false => format!("systemDataDir: {data}\n"),
+        };
+        let text = format!("dataDir: {data}\n{none}{more}");
         fs::write(self.path("config.yaml"), text).unwrap();
     }
 
@@ -103,7 +108,11 @@ impl Scratch {
         let mut timeout = Command::new("timeout");
         timeout.args(["20", env!("CARGO_BIN_EXE_disklet")]);
         let outcome = Outcome::of(self.through(timeout, args).output().unwrap());
-        assert_ne!(outcome.code, Some(124), "{args:?} does not end: {outcome:?}");
+        assert_ne!(
+            outcome.code,
+            Some(124),
+            "{args:?} does not end: {outcome:?}"
+        );
         outcome
     }
 
