@@ -21,6 +21,8 @@ mod rights;
 mod scratch;
 #[path = "images/server.rs"]
 mod server;
+#[path = "images/silent.rs"]
+mod silent;
 #[path = "images/systems.rs"]
 mod systems;
 #[path = "images/tls.rs"]
