@@ -20,25 +20,29 @@ use support::{Machine, guest};
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn a_guest_with_cloud_init_has_its_disks_and_files_on_scsi() {
-    boots_with_everything("scsi");
+    boots_with_everything("scsi", "nocloud");
 }
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
-fn a_guest_with_cloud_init_has_its_disks_and_files_on_virtio() {
-    boots_with_everything("virtio");
+fn a_guest_with_a_config_drive_has_its_disks_and_files_on_virtio() {
+    boots_with_everything("virtio", "configdrive");
 }
 
-fn boots_with_everything(driver: &str) {
+fn boots_with_everything(driver: &str, cloud_init: &str) {
     let name = format!("cloud-{driver}");
     let machine = Machine::new(&name);
     machine.add_image_file("cloud", &guest::bootable("cloud"));
     let archive = archive(&machine);
     let device = LoopDevice::attach(&archive);
+    let claimed = machine.write_zeroes("claimed.img", 8 << 20);
+    let claimed_device = LoopDevice::attach(&claimed);
     let pod = POD
         .replace("NAME", &name)
         .replace("DRIVER", driver)
+        .replace("CLOUD-INIT", cloud_init)
         .replace("LOOP", &device.path)
+        .replace("CLAIMED", &claimed_device.path)
         .replace("LOOK", LOOK.trim_end().replace('\n', "\n    ").as_str());
     let manifest = machine.write("pod.yaml", pod).display().to_string();
     let before = machine.things();
@@ -56,7 +60,7 @@ fn boots_with_everything(driver: &str) {
         format!("default/{name} started\ndefault/{name} is ready\n")
     );
     // Ready is when cloud-init is done, the user's commands included.
-    sees_everything(driver, &log(&machine, &name));
+    sees_everything(driver, cloud_init, &log(&machine, &name));
     assert!(told.contains("/etc/pod/ip"), "{told}");
 
     let down = ["down", &name, "--keep-volumes", "--grace", "2m"];
@@ -67,12 +71,14 @@ fn boots_with_everything(driver: &str) {
         "the guest did not hear the power button"
     );
     host_reads_what_the_guest_wrote(&machine, &archive);
+    let bytes = std::fs::read(&claimed).unwrap();
+    assert!(bytes.starts_with(b"written by the guest through the link\n"));
     machine.done(&["down", &name]);
     assert_eq!(machine.things(), before);
 }
 
 /// What the guest prints, and how it has to begin or be.
-fn sees_everything(driver: &str, log: &str) {
+fn sees_everything(driver: &str, cloud_init: &str, log: &str) {
     let seen: Vec<_> = log
         .lines()
         .filter_map(|line| line.split_once("SEEN ").map(|(_, seen)| seen.trim_end()))
@@ -80,6 +86,10 @@ fn sees_everything(driver: &str, log: &str) {
     assert_eq!(seen.last(), Some(&"end"), "{log}");
     let has = |wanted: &str| assert!(seen.contains(&wanted), "no {wanted:?} in {seen:#?}\n{log}");
 
+    has(match cloud_init {
+        "configdrive" => "datasource DataSourceConfigDrive",
+        _ => "datasource DataSourceNoCloud",
+    });
     // The user's own commands are all there, in order, and their files.
     has("runcmd first");
     has("file 750 /usr/local/bin/look");
@@ -87,6 +97,8 @@ fn sees_everything(driver: &str, log: &str) {
     has("disk root 2147483648 0");
     has("disk data 64000000 0");
     has("disk archive 16777216 0");
+    has("disk claimed 8388608 0");
+    has("link /dev/disks/claimed 8388608");
     has(&format!("bus {driver}"));
     // The first partition of one, the whole of the other.
     has("mount /data data-part1 ext4 rw");
@@ -151,11 +163,16 @@ fn log(machine: &Machine, name: &str) -> String {
 /// Run by the guest. Disks are named by their serials.
 const LOOK: &str = r#"#!/bin/sh
 links=/dev/disk/by-id
-for serial in root data archive; do
+for serial in root data claimed archive; do
     disk=$(readlink -f $links/*[_-]$serial)
     echo "SEEN disk $serial $(lsblk -bdnro SIZE,RO "$disk")"
 done
 echo "SEEN bus $(basename "$(readlink -f /sys/block/"${disk##*/}"/device/subsystem)")"
+echo "SEEN datasource $(cut -d: -f1 /var/lib/cloud/instance/datasource)"
+if [ -L /dev/disks/claimed ] && [ /dev/disks/claimed -ef $links/*[_-]claimed ]; then
+    echo "SEEN link /dev/disks/claimed $(blockdev --getsize64 /dev/disks/claimed)"
+    echo 'written by the guest through the link' | dd of=/dev/disks/claimed conv=fsync status=none
+fi
 mounted() {
     while read -r device place type options _; do
         [ "$place" = "$1" ] && [ "$device" -ef $links/*[_-]$2 ] &&
@@ -184,6 +201,7 @@ metadata:
   annotations:
     kubernetes.io/target-runtime: virtlet.cloud
     VirtletDiskDriver: DRIVER
+    VirtletCloudInitImageType: CLOUD-INIT
     VirtletRootVolumeSize: 2Gi
     VirtletCloudInitUserData: |
       write_files:
@@ -199,6 +217,8 @@ spec:
     resources: {limits: {memory: 512Mi}}
     env:
     - {name: STAGE, value: test}
+    volumeDevices:
+    - {name: claimed, devicePath: /dev/disks/claimed}
     volumeMounts:
     - {name: data, mountPath: /data}
     - {name: archive, mountPath: /archive}
@@ -217,6 +237,8 @@ spec:
     flexVolume:
       driver: virtlet/flexvolume_driver
       options: {type: raw, path: LOOP, part: "0"}
+  - name: claimed
+    persistentVolumeClaim: {claimName: claimed}
   - name: config
     configMap:
       name: config
@@ -249,6 +271,16 @@ metadata: {name: tools}
 data:
   look: |
     LOOK
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: claimed}
+spec: {accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: '', resources: {requests: {storage: 4Mi}}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: claimed}
+spec: {accessModes: [ReadWriteOnce], volumeMode: Block, capacity: {storage: 8Mi}, hostPath: {path: CLAIMED}}
 ---
 apiVersion: v1
 kind: Secret
