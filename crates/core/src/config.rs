@@ -152,7 +152,7 @@ impl Config {
     pub const VOLUMES: &str = "volumes";
 
     /// The settings that a file can have.
-    pub(crate) const FIELDS: [&str; 11] = [
+    pub(crate) const FIELDS: [&str; 12] = [
         "dataDir",
         "systemDataDir",
         "runDir",
