@@ -174,6 +174,7 @@ groups! {
     annotations: '7';
     several_problems_and_settings: '8';
     slips_that_must_not_pass: '9';
+    vm_objects: 'a';
 }
 
 #[test]
