@@ -22,6 +22,8 @@
 # here reaches neither the machine's network nor its loopback.
 #
 # LIBVIRTD_QEMU_USER=NAME has QEMU run as that user instead of root.
+# LIBVIRTD_NBD_TLS=DIR has QEMU take its certificates for NBD from there; DIR has
+# to exist by now, they may come later.
 # LIBVIRTD_AGAIN=yes starts libvirtd again when somebody kills it; the one that
 # COMMAND finds in LIBVIRTD_PID is an ancestor of it.
 #
@@ -104,6 +106,9 @@ libvirtd_cover() {
     # at every single call.
     local user=${LIBVIRTD_QEMU_USER:-root}
     printf '%s\n' 'security_driver = "none"' "user = \"$user\"" "group = \"$(id -gn "$user")\"" >/etc/libvirt/qemu.conf
+    if [[ -n ${LIBVIRTD_NBD_TLS:-} ]]; then
+        printf 'nbd_tls_x509_cert_dir = "%s"\n' "$LIBVIRTD_NBD_TLS" >>/etc/libvirt/qemu.conf
+    fi
     # For another user, a node of our own, which that user may open.
     if [[ $user != root && -e /dev/kvm ]]; then
         mkdir /run/nodes
