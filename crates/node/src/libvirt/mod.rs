@@ -193,7 +193,12 @@ impl Libvirt {
         if domain.is_active().map_err(failed)? {
             gone_is_good(domain.destroy()).map_err(failed)?;
         }
-        gone_is_good(domain.undefine()).map_err(failed)
+        // UEFI variables are a file of ours, and go with the others.
+        let undefined = domain.undefine_flags(virt::sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM);
+        match undefined {
+            Err(error) if !error.code().is(ErrorNumber::NoDomain) => Err(failed(error)),
+            _ => Ok(()),
+        }
     }
 
     fn find(&self, uuid: Uuid) -> Result<Option<Domain>> {

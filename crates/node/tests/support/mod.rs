@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod fixtures;
 pub(crate) mod guest;
 pub(crate) mod nobody;
+pub(crate) mod servers;
 pub(crate) mod things;
 
 use std::io::Read;
