@@ -210,8 +210,11 @@ impl Questions {
     }
 }
 
+/// The name of the one file of a filesystem volume that is a disk.
+pub const DISK_IMAGE: &str = "disk.img";
+
 /// The one file of a filesystem volume that is a disk.
 #[must_use]
 pub fn disk_image_in(directory: &str) -> String {
-    format!("{}/disk.img", directory.trim_end_matches('/'))
+    format!("{}/{DISK_IMAGE}", directory.trim_end_matches('/'))
 }

@@ -90,9 +90,18 @@ impl Storage {
                     tls: false,
                     ..nbd.clone()
                 };
-                Self::Named(Network::Nbd(plain).to_string().to_ascii_lowercase())
+                Self::Named(Network::Nbd(plain).to_string())
             }
             Network::Http(_) => Self::Named(network.to_string()),
+        }
+    }
+
+    /// What it is called, wherever it is.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Clustered { what, name, .. } => format!("{what} {name}"),
+            Self::OfNode { .. } | Self::Named(_) => self.to_string(),
         }
     }
 
@@ -176,7 +185,9 @@ impl fmt::Display for Storage {
                 ..
             } => write!(f, "block device {number}"),
             Self::OfNode { path, .. } => f.write_str(path),
-            Self::Clustered { what, name, .. } => write!(f, "{what} {name}"),
+            Self::Clustered { what, hosts, name } => {
+                write!(f, "{what} {name} at {}", hosts.join(", "))
+            }
             Self::Named(name) => f.write_str(name),
         }
     }

@@ -24,7 +24,8 @@ impl Endpoint {
             true => format!("[{bare}]"),
             false => bare.to_owned(),
         };
-        let host = Monitor::parse(&written).ok()?.host;
+        // Case has no meaning in it, and two spellings are one server.
+        let host = Monitor::parse(&written).ok()?.host.to_ascii_lowercase();
         (port > 0).then_some(Self { host, port })
     }
 
@@ -54,7 +55,7 @@ impl Endpoint {
 impl From<&Monitor> for Endpoint {
     fn from(monitor: &Monitor) -> Self {
         Self {
-            host: monitor.host.clone(),
+            host: monitor.host.to_ascii_lowercase(),
             port: monitor.port,
         }
     }
@@ -77,7 +78,7 @@ mod tests {
     fn hosts_of_every_family_are_read() {
         let read = |text| Endpoint::parse(text, 3260).map(|it| it.to_string());
         for (text, wanted) in [
-            ("example.com", "example.com:3260"),
+            ("Example.com", "example.com:3260"),
             ("example.com:3261", "example.com:3261"),
             ("10.0.0.1", "10.0.0.1:3260"),
             ("[fd00::1]:80", "[fd00::1]:80"),

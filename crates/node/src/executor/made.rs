@@ -28,7 +28,7 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
             // Devices and files of this machine are known by what is shown.
             Storage::OfNode { .. } => return None,
             other => Made::Lease {
-                storage: other.to_string(),
+                storage: other.name(),
                 hosts: other.hosts().to_vec(),
                 access: access.name().to_owned(),
             },

@@ -5,13 +5,13 @@ use super::volumes::ClaimedDisk;
 use super::{Home, Piece, Vm};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::Serial;
-use crate::facts::{DeviceNumber, Fact, PathFact, disk_image_in};
-use crate::manifest::{PvSource, RemoteStorage, VolumeDevice, VolumeMode};
-use crate::names::VolumeName;
+use crate::facts::{DISK_IMAGE, DeviceNumber, Fact, PathFact, disk_image_in};
+use crate::manifest::{GlusterfsVolume, PvSource, RemoteStorage, VolumeDevice, VolumeMode};
+use crate::names::{Namespace, VolumeName};
 use crate::plan::{Claimed, ExposedPath, HostPath, Migration, PlannedDisk, Size, Source, Storage};
 use crate::resolve::Resolver;
 use crate::resolve::devices::tell_empty;
-use crate::source::{Iqn, Lun};
+use crate::source::{Endpoint, Gluster, Iqn, Lun};
 use crate::units::ByteSize;
 
 impl ClaimedDisk<'_> {
@@ -46,12 +46,7 @@ impl ClaimedDisk<'_> {
         }
     }
 
-    /// The storage behind it: the volume's own, wherever the kubelet shows it.
-    pub(in crate::resolve) fn storage(
-        &self,
-        home: Home<'_>,
-        number: Option<DeviceNumber>,
-    ) -> Storage {
+    fn storage(&self, home: Home<'_>, number: Option<DeviceNumber>) -> Storage {
         let volume = self.volume;
         if let PvSource::Local(path) | PvSource::HostPath(path) = &volume.source.value {
             let path = match volume.mode {
@@ -87,6 +82,50 @@ fn iscsi_unit(source: &PvSource) -> Option<Storage> {
 }
 
 impl Resolver<'_> {
+    /// The storage behind a claim: the volume's own, wherever the kubelet shows
+    /// it.
+    pub(in crate::resolve) fn storage_of(
+        &self,
+        claimed: &ClaimedDisk<'_>,
+        home: Home<'_>,
+        number: Option<DeviceNumber>,
+    ) -> Storage {
+        let namespace = &claimed.claim.meta.namespace;
+        match &claimed.volume.source.value {
+            PvSource::Glusterfs(volume) => self.gluster_storage(namespace, volume),
+            _ => None,
+        }
+        .unwrap_or_else(|| claimed.storage(home, number))
+    }
+
+    /// A Gluster volume has one disk, whoever opens it.
+    fn gluster_storage(&self, namespace: &Namespace, volume: &GlusterfsVolume) -> Option<Storage> {
+        let hosts = self.gluster_hosts(namespace, volume)?;
+        let path = &volume.path.as_ref()?.value;
+        let hosts = hosts.iter().map(Endpoint::host);
+        Some(Storage::gluster(hosts, path, DISK_IMAGE))
+    }
+
+    /// The servers of a Gluster volume: those of the Endpoints that it names.
+    pub(in crate::resolve) fn gluster_hosts(
+        &self,
+        own: &Namespace,
+        volume: &GlusterfsVolume,
+    ) -> Option<Vec<Endpoint>> {
+        let named = volume.namespace.as_deref();
+        let named = named.and_then(|name| Namespace::parse(name).ok());
+        let key = (
+            named.unwrap_or_else(|| own.clone()),
+            volume.endpoints_name()?,
+        );
+        let endpoints = self.objects.endpoints.get(&key)?;
+        let hosts = endpoints.addresses.iter();
+        let hosts: Vec<_> = hosts
+            .filter_map(|ip| Endpoint::new(ip, Gluster::PORT))
+            .collect();
+        (!hosts.is_empty()).then_some(hosts)
+    }
+
     pub(super) fn claimed_disk(
         &self,
         vm: Vm<'_>,
@@ -103,7 +142,7 @@ impl Resolver<'_> {
         let place = &at.source.place;
         let home = vm.home();
         let (exposed, size) = self.claimed_path(home, name, claimed, None, place, diags)?;
-        let storage = claimed.storage(home, exposed.number);
+        let storage = self.storage_of(claimed, home, exposed.number);
         let serial = Serial::of_volume(name.as_str());
         let source = claimed.source(exposed, None);
         let name = PlannedDisk::name_of_volume(name);

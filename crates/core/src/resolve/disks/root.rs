@@ -83,7 +83,7 @@ impl Resolver<'_> {
         };
         let needed = stored.size.filter(|_| seen_size.is_some());
         check_root_device(device_size, data_offset, needed, place, diags);
-        let storage = claimed.storage(vm.home(), device.number);
+        let storage = self.storage_of(claimed, vm.home(), device.number);
         let data = device_size.as_bytes().saturating_sub(data_offset);
         let source = Source::PersistentRoot {
             device,

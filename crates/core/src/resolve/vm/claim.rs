@@ -16,12 +16,13 @@ use super::master::{Found, check_family, iscsi_key};
 use super::matrix::Writable;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{Format, KeyKind};
+use crate::facts::DISK_IMAGE;
 use crate::manifest::address::{ceph_user, endpoint, iqn, lun, rbd_name, refuse};
 use crate::manifest::{
     ClaimDriver, DiskSpec, FlexVolume, GlusterfsVolume, IscsiVolume, PersistentVolume, PvSource,
     RbdVolume, VolumeMode,
 };
-use crate::names::{Namespace, ObjectName, VolumeName};
+use crate::names::{ObjectName, VolumeName};
 use crate::plan::{NetworkKey, Size};
 use crate::resolve::Resolver;
 use crate::resolve::disks::volumes::ClaimedDisk;
@@ -185,7 +186,7 @@ impl<'r> Resolver<'r> {
         let size = (create && is_file).then_some(claimed.claim.request);
         let home = vm.home();
         let (exposed, seen) = self.claimed_path(home, name, claimed, size, place, diags)?;
-        let storage = claimed.storage(home, exposed.number);
+        let storage = self.storage_of(claimed, home, exposed.number);
         Some(Found {
             source: claimed.source(exposed, size),
             format: match is_file {
@@ -333,23 +334,14 @@ impl<'r> Resolver<'r> {
     ) -> Option<Network> {
         let name = part(volume.endpoints.as_ref(), at, "endpoints", diags)?;
         let own = wanted.vm.namespace();
-        let namespace = volume.namespace.as_deref().map(Namespace::parse);
-        let namespace = namespace
-            .and_then(Result::ok)
-            .unwrap_or_else(|| own.clone());
-        let key = (namespace, volume.endpoints_name()?);
-        let hosts = self.objects.endpoints.get(&key).map(|endpoints| {
-            let hosts = endpoints.addresses.iter();
-            let hosts = hosts.filter_map(|ip| Endpoint::new(ip, Gluster::PORT));
-            hosts.collect::<Vec<_>>()
-        });
-        let Some(hosts) = hosts.filter(|hosts| !hosts.is_empty()) else {
+        let Some(hosts) = self.gluster_hosts(own, volume) else {
+            let namespace = volume.namespace.as_deref().unwrap_or(own.as_str());
             diags.push(
                 Diagnostic::error(
                     &name.place,
                     "the servers of the Gluster volume are not known",
                 )
-                .found(format!("Endpoints {} of namespace {}", key.1, key.0))
+                .found(format!("Endpoints {} of namespace {namespace}", name.value))
                 .help("give the Endpoints with -f as well, with an address"),
             );
             return None;
@@ -368,7 +360,7 @@ impl<'r> Resolver<'r> {
         Some(Network::Gluster(Gluster {
             hosts,
             volume: gluster,
-            path: GlusterPath::parse("disk.img")?,
+            path: GlusterPath::parse(DISK_IMAGE)?,
         }))
     }
 

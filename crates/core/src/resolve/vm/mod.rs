@@ -54,12 +54,7 @@ pub(super) fn users<'v>(
 ) -> impl Iterator<Item = User<'v>> {
     disks.iter().map(|disk| {
         // Those that nobody wrote are made for the VM.
-        let written = vm.disks.iter().find(|spec| match &spec.name {
-            Some(name) => name.value.as_str() == disk.name,
-            None => false,
-        });
-        let at = disk.origin.and_then(|index| vm.disks.get(index));
-        let spec = written.or(at);
+        let spec = disk.origin.and_then(|index| vm.disks.get(index));
         let source = spec.and_then(|spec| spec.source.as_ref());
         User {
             owner: &vm.meta,
