@@ -13,8 +13,9 @@ use crate::manifests::ManifestArgs;
 pub enum VmCommand {
     /// Prepare the disks of VMs and start them
     ///
-    /// Every refusal comes before anything is made. What is there already is
-    /// kept: after an interrupted `up`, say it again.
+    /// Every refusal comes before anything is made, and before an image is
+    /// fetched it is seen whether VMs can run here at all. What is there already
+    /// is kept: after an interrupted `up`, say it again.
     Up(UpArgs),
     /// Stop VMs and remove what was made for them
     Down(DownArgs),

@@ -14,6 +14,7 @@ mod placing;
 mod plans;
 mod ps;
 mod record;
+mod rivals;
 mod serial;
 mod taken;
 mod trial;

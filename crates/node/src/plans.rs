@@ -1,5 +1,6 @@
 //! From manifests to plans that can be carried out: images that are missing are
-//! fetched, but only for manifests that are right.
+//! fetched, but only for manifests that are right, and between the two the
+//! caller can see whether anything could be run at all.
 
 use std::io::{self, Write};
 
@@ -29,40 +30,88 @@ pub(crate) struct Planned {
     pub(crate) images: Reliance,
 }
 
-pub(crate) fn plans(args: &UpArgs) -> Result<Planned> {
-    let mut diags = Diagnostics::default();
-    let Some(mut given) = args.manifests.read_for_this_machine(&mut diags) else {
-        tell(args, diags);
-        return Err(Failure::misused());
-    };
-    let questions = Questions::of(&given.objects);
-    let mut facts = look(&questions, &given.config);
-    // What is wrong without the images is wrong with them: nothing is fetched.
-    let mut first = Diagnostics::default();
-    resolve(&given.objects, &given.config, &facts, &mut first);
-    if diags.errors() + first.errors() == 0 && given.objects.has_vms() {
-        trial::decide(&mut given.config, args.libvirt.connect.as_deref())?;
-        fetch_missing(&given, &questions, &facts)?;
-    }
-    let store = Store::configured(&given.config);
-    let unread = |error| Failure::new("the image store cannot be read").because(error);
-    let images = store.rely().map_err(unread)?;
-    store.answer(&questions, &mut facts).map_err(unread)?;
-    store.borrow_images(&facts).map_err(unread)?;
-    let plans = resolve(&given.objects, &given.config, &facts, &mut diags);
-    tell_other_hosts(&plans, &given.objects, &mut diags);
-    given.demand_a_vm(&mut diags);
-    match diags.errors() {
-        0 => {
+/// VMs that are asked for, by manifests that are right as far as that can be
+/// told without images.
+pub(crate) struct Request<'a> {
+    args: &'a UpArgs,
+    given: Given,
+    questions: Questions,
+    facts: Facts,
+    diags: Diagnostics,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn read(args: &'a UpArgs) -> Result<Self> {
+        let mut diags = Diagnostics::default();
+        let Some(given) = args.manifests.read_for_this_machine(&mut diags) else {
             tell(args, diags);
-            tell_unknown(&plans);
-            Ok(Planned {
-                config: given.config,
-                plans,
-                images,
-            })
+            return Err(Failure::misused());
+        };
+        let questions = Questions::of(&given.objects);
+        let facts = look(&questions, &given.config);
+        let mut request = Self {
+            args,
+            given,
+            questions,
+            facts,
+            diags,
+        };
+        if request.is_wrong() {
+            // The images that are there may give more to tell.
+            request.resolve().map(drop)?;
         }
-        _ => Err(told(args, diags)),
+        Ok(request)
+    }
+
+    /// What is wrong without the images is wrong with them.
+    fn is_wrong(&self) -> bool {
+        let mut first = Diagnostics::default();
+        let Given {
+            objects, config, ..
+        } = &self.given;
+        resolve(objects, config, &self.facts, &mut first);
+        self.diags.errors() + first.errors() > 0 || !objects.has_vms()
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.given.config
+    }
+
+    /// Fetches the images that are missing, and plans with them.
+    pub(crate) fn plan(mut self) -> Result<Planned> {
+        trial::decide(&mut self.given.config, self.args.libvirt.connect.as_deref())?;
+        fetch_missing(&self.given, &self.questions, &self.facts)?;
+        let (plans, images) = self.resolve()?;
+        tell_unknown(&plans);
+        Ok(Planned {
+            config: self.given.config,
+            plans,
+            images,
+        })
+    }
+
+    /// Plans with the images that are there. All that is wrong is told.
+    fn resolve(&mut self) -> Result<(Vec<Plan>, Reliance)> {
+        let store = Store::configured(&self.given.config);
+        let unread = |error| Failure::new("the image store cannot be read").because(error);
+        let images = store.rely().map_err(unread)?;
+        store
+            .answer(&self.questions, &mut self.facts)
+            .map_err(unread)?;
+        store.borrow_images(&self.facts).map_err(unread)?;
+        let mut diags = std::mem::take(&mut self.diags);
+        let Given {
+            objects, config, ..
+        } = &self.given;
+        let plans = resolve(objects, config, &self.facts, &mut diags);
+        tell_other_hosts(&plans, objects, &mut diags);
+        self.given.demand_a_vm(&mut diags);
+        let errors = diags.errors();
+        tell(self.args, diags);
+        match errors {
+            0 => Ok((plans, images)),
+            _ => Err(Failure::already_told()),
+        }
     }
 }
 
@@ -85,11 +134,6 @@ fn tell_unknown(plans: &[Plan]) {
             );
         }
     }
-}
-
-fn told(args: &UpArgs, diags: Diagnostics) -> Failure {
-    tell(args, diags);
-    Failure::already_told()
 }
 
 fn fetch_missing(given: &Given, questions: &Questions, facts: &Facts) -> Result<()> {

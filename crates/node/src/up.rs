@@ -3,37 +3,32 @@
 use std::time::Instant;
 
 use disklet::vms::UpArgs;
+use disklet_core::config::Config;
 use disklet_core::plan::Plan;
 
 use crate::executor::demand_supported;
 use crate::failure::{Result, say};
 use crate::interrupt::UntilInterrupted;
 use crate::libvirt::{Libvirt, State};
-use crate::plans::{Planned, plans};
+use crate::plans::{Planned, Request};
 use crate::record::{Phase, Records};
 use crate::verbs::Node;
 use crate::wait::Waiting;
 
 pub(crate) fn up(args: &UpArgs) -> Result<String> {
     let begun = Instant::now();
+    let request = Request::read(args)?;
+    // A machine that runs no VMs needs no images.
+    let (libvirt, mut waiting) = open(args, request.config(), begun)?;
+    libvirt.demand_emulator(&request.config().emulator)?;
     let Planned {
         config,
         plans,
         images,
-    } = plans(args)?;
+    } = request.plan()?;
     for plan in &plans {
         demand_supported(plan).map_err(|failure| failure.of(&vm_name(plan)))?;
     }
-    let uri = args.libvirt.connect.as_deref();
-    let (libvirt, mut waiting) = match args.wait {
-        None => (Libvirt::open(uri)?, None),
-        Some(wait) => {
-            let (libvirt, events) = Libvirt::open_listening(uri)?;
-            let deadline = args.timeout.map(|timeout| begun + timeout);
-            let waiting = Waiting::new(wait, deadline, events, uri, &config.data_dir);
-            (libvirt, Some(waiting))
-        }
-    };
     let records = Records::of(&config.data_dir);
     let node = Node {
         libvirt: &libvirt,
@@ -59,6 +54,17 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         }
     }
     Ok(String::new())
+}
+
+fn open(args: &UpArgs, config: &Config, begun: Instant) -> Result<(Libvirt, Option<Waiting>)> {
+    let uri = args.libvirt.connect.as_deref();
+    let Some(wait) = args.wait else {
+        return Ok((Libvirt::open(uri)?, None));
+    };
+    let (libvirt, events) = Libvirt::open_listening(uri)?;
+    let deadline = args.timeout.map(|timeout| begun + timeout);
+    let waiting = Waiting::new(wait, deadline, events, uri, &config.data_dir);
+    Ok((libvirt, Some(waiting)))
 }
 
 fn vm_name(plan: &Plan) -> String {

@@ -14,6 +14,7 @@ use crate::executor::{Executor, is_there, made_by, sweep_nodes, unmake};
 use crate::failure::{Failure, Result};
 use crate::libvirt::{Event, Events, Libvirt, State};
 use crate::record::{Held, Made, Phase, Record, Records};
+use crate::rivals::refuse_rivals;
 use crate::trial;
 
 /// This machine, as far as VMs go.
@@ -179,6 +180,10 @@ impl Node<'_> {
         let known = |made: &Made| {
             before.is_some_and(|record| record.made.iter().any(|there| there.is_at(made)))
         };
+        let domain = Made::Domain { uuid: plan.uuid };
+        // Of a VM of which the volumes were kept, it was removed.
+        let has_domain = before.is_some_and(|record| record.phase != Phase::Kept);
+        refuse_rivals(self.libvirt, plan, has_domain && known(&domain))?;
         for made in made.iter().filter(|made| !known(made)) {
             if let Some(what) = is_there(self.libvirt, made)? {
                 return Err(Failure::new(format!(

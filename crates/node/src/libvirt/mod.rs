@@ -1,9 +1,11 @@
 //! libvirt, as far as VMs need it.
 
+mod capabilities;
 mod daemon;
 mod events;
 mod ffi;
 mod pools;
+mod rivals;
 mod secrets;
 
 use uuid::Uuid;
@@ -16,19 +18,14 @@ use virt::sys;
 
 use crate::failure::{Failure, Result};
 
+pub(crate) use capabilities::QemuUser;
 pub(crate) use events::{End, Event, Events};
 pub(crate) use pools::pool_uuid;
+pub(crate) use rivals::Known;
 
 /// A connection to a daemon.
 pub(crate) struct Libvirt {
     connect: Connect,
-}
-
-/// Who QEMU runs as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QemuUser {
-    pub(crate) user: u32,
-    pub(crate) group: u32,
 }
 
 /// What a domain does.
@@ -103,14 +100,6 @@ impl Libvirt {
             Some(State::Off(end)) => Some(end),
             None => Some(End::Destroyed),
         })
-    }
-
-    /// Who QEMU runs as; nothing if that is whoever runs the daemon.
-    pub(crate) fn qemu_user(&self) -> Result<Option<QemuUser>> {
-        let capabilities = self.connect.capabilities().map_err(|error| {
-            Failure::new("libvirt does not tell its capabilities").because(error)
-        })?;
-        Ok(qemu_user_in(&capabilities))
     }
 
     /// Defines a domain; one of the same UUID takes the new definition.
@@ -218,38 +207,4 @@ fn gone_is_good(outcome: std::result::Result<(), Error>) -> std::result::Result<
         code if code.is(ErrorNumber::NoDomain) || code.is(ErrorNumber::OperationInvalid) => Ok(()),
         _ => Err(error),
     })
-}
-
-/// The base label of the security model `dac`, such as `+64055:+64055`.
-fn qemu_user_in(capabilities: &str) -> Option<QemuUser> {
-    let (_, dac) = capabilities.split_once("<model>dac</model>")?;
-    let (dac, _) = dac.split_once("</secmodel>")?;
-    let (_, label) = dac.split_once("<baselabel")?;
-    let (label, _) = label.split_once("</baselabel>")?;
-    let (_, label) = label.split_once('>')?;
-    let (user, group) = label.split_once(':')?;
-    let number = |text: &str| text.trim().trim_start_matches('+').parse().ok();
-    Some(QemuUser {
-        user: number(user)?,
-        group: number(group)?,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_user_of_qemu_is_found_in_the_capabilities() {
-        let text = "<host><secmodel><model>apparmor</model><doi>0</doi></secmodel>\
-            <secmodel><model>dac</model><doi>0</doi>\
-            <baselabel type='kvm'>+64055:+107</baselabel>\
-            <baselabel type='qemu'>+64055:+107</baselabel></secmodel></host>";
-        let user = QemuUser {
-            user: 64055,
-            group: 107,
-        };
-        assert_eq!(qemu_user_in(text), Some(user));
-        assert_eq!(qemu_user_in("<host/>"), None);
-    }
 }
