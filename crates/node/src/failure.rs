@@ -99,6 +99,12 @@ impl Failure {
         }
     }
 
+    /// Puts the cause into other words.
+    pub(crate) fn reworded(self, reword: impl FnOnce(&str) -> String) -> Self {
+        let source = self.source.map(|source| reword(&words_of(&*source)).into());
+        Self { source, ..self }
+    }
+
     /// Writes it to standard error, unless somebody has.
     pub(crate) fn tell(&self) {
         if !self.told {
@@ -111,12 +117,20 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
         if let Some(source) = &self.source {
-            write!(f, ": {}", with_causes(&**source))?;
+            write!(f, ": {}", words_of(&**source))?;
         }
         match &self.help {
             Some(help) => write!(f, "\n  help: {help}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Of an error of libvirt's its own words, without the numbers around them.
+fn words_of(error: &(dyn Error + Send + Sync + 'static)) -> String {
+    match error.downcast_ref::<virt::error::Error>() {
+        Some(error) => error.message().trim().to_owned(),
+        None => with_causes(error),
     }
 }
 

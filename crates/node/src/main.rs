@@ -5,6 +5,7 @@ mod console;
 mod cut;
 mod describe;
 mod differences;
+mod disk_names;
 mod executor;
 mod failure;
 mod interrupt;

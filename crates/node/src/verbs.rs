@@ -10,6 +10,7 @@ use disklet_core::plan::{Plan, Step, StepKind};
 use uuid::Uuid;
 
 use crate::cut::{self, Cut};
+use crate::disk_names::with_disks;
 use crate::executor::{Executor, is_there, made_by, sweep_nodes, unmake};
 use crate::failure::{Failure, Result};
 use crate::libvirt::{Event, Events, Libvirt, State};
@@ -241,7 +242,9 @@ impl Node<'_> {
             if watch.cancelled() {
                 return Err(Failure::cancelled());
             }
-            executor.carry_out(step)?;
+            executor
+                .carry_out(step)
+                .map_err(|failure| with_disks(failure, plan, self.libvirt))?;
         }
         cut::boundary(Cut::Done);
         Ok(())

@@ -14,6 +14,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use disklet::store::Store;
+use disklet_block::device::{Access, Caching, FileDevice};
 use support::Machine;
 use support::fixtures::{Fixture, Kind};
 
@@ -134,4 +136,32 @@ fn a_container_that_was_renamed_is_told() {
     machine.done(&["down", "default/renamed", "--keep-volumes"]);
     machine.run_to_end(&renamed);
     machine.done(&["down", "renamed", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn what_libvirt_says_names_the_disks_of_the_plan() {
+    let machine = Machine::new("whose");
+    let fixture = Fixture::new(&machine, "whose", Kind::NewVolume);
+    machine.run_to_end(&fixture.manifest);
+    let store = Store::of(machine.path("data").to_str().unwrap());
+    let image = store.disk(&store.find("tiny").unwrap().unwrap().digest);
+    for (file, named) in [
+        (machine.volume("virtlet_root_"), "disk root: Failed"),
+        (machine.volume("-data"), "disk data: Failed"),
+        (image, "] (the image below disk root)?"),
+    ] {
+        // QEMU finds that somebody else is writing.
+        let open = FileDevice::open_writable(&file, Caching::Buffered).unwrap();
+        open.lock(Access::Change).unwrap();
+        let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+        drop(open);
+        assert!(refused.contains("the VM cannot be started: "), "{refused}");
+        assert!(refused.contains(named), "{named}: {refused}");
+        for internal in ["[code=", "libvirt-", "{\""] {
+            assert!(!refused.contains(internal), "{internal}: {refused}");
+        }
+    }
+    machine.run_to_end(&fixture.manifest);
+    machine.done(&["down", "whose", "--grace", "0"]);
 }

@@ -4,6 +4,7 @@ mod capabilities;
 mod daemon;
 mod events;
 mod ffi;
+mod nodes;
 mod pools;
 mod rivals;
 mod secrets;
@@ -20,6 +21,7 @@ use crate::failure::{Failure, Result};
 
 pub(crate) use capabilities::QemuUser;
 pub(crate) use events::{End, Event, Events};
+pub(crate) use nodes::{BlockNode, Storage};
 pub(crate) use pools::pool_uuid;
 pub(crate) use rivals::Known;
 
