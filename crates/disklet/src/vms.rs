@@ -25,7 +25,9 @@ pub enum VmCommand {
     Describe(DescribeArgs),
     /// Connect this terminal with a VM's serial console
     ///
-    /// Ctrl-] detaches; the VM runs on.
+    /// Ctrl-] detaches; the VM runs on. It also ends, and says why, when the VM
+    /// ends, when somebody else takes the console over, and when libvirt goes
+    /// away.
     Console(ConsoleArgs),
     /// Show what a VM has written to its serial console
     Logs(LogsArgs),
@@ -206,7 +208,7 @@ pub struct LogsArgs {
     #[arg(short, long, default_value = "default")]
     pub namespace: String,
 
-    /// Go on with what it writes from now on
+    /// Go on with what it writes from now on, until it ends
     #[arg(short, long)]
     pub follow: bool,
 

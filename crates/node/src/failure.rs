@@ -142,10 +142,15 @@ pub(crate) fn on(path: impl AsRef<std::path::Path>, doing: &str, error: io::Erro
 /// Tells what was done, as soon as it is.
 pub(crate) fn say(line: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    match writeln!(out, "{line}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("standard output cannot be written to").because(error))
-        }
-        _ => Ok(()),
+    let outcome = writeln!(out, "{line}").and_then(|()| out.flush());
+    outcome.or_else(unwritten)
+}
+
+/// What standard output did not take. A reader that has gone away wants no
+/// more, which is no failure.
+pub(crate) fn unwritten(error: io::Error) -> Result<()> {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(Failure::new("standard output cannot be written to").because(error)),
     }
 }

@@ -11,6 +11,7 @@ mod failure;
 mod interrupt;
 mod kept;
 mod libvirt;
+mod logs;
 mod placing;
 mod plans;
 mod ps;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         VmCommand::Ps(args) => ps::ps(args),
         VmCommand::Describe(args) => describe::describe(args),
         VmCommand::Console(args) => vms::console(args),
-        VmCommand::Logs(args) => vms::logs(args),
+        VmCommand::Logs(args) => logs::logs(args),
         VmCommand::Gc(args) => vms::gc(args),
     };
     match outcome {

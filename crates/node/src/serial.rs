@@ -6,8 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
 use rustix::fs::inotify;
 use uuid::Uuid;
+
+use crate::interrupt;
 
 /// A VM's log. virtlogd renames it when it is full and begins a new one.
 #[derive(Debug, Clone)]
@@ -26,15 +29,25 @@ impl SerialLog {
         self.directory.join("serial.log")
     }
 
-    /// All parts that are there, oldest first.
-    pub(crate) fn parts(&self) -> Vec<PathBuf> {
+    /// The parts that are full, oldest first.
+    fn older(&self) -> Vec<PathBuf> {
         let older = (0..100_u32)
             .map(|number| self.directory.join(format!("serial.log.{number}")))
             .take_while(|path| path.exists());
         let mut parts: Vec<_> = older.collect();
         parts.reverse();
-        parts.push(self.current());
         parts
+    }
+
+    /// Hands over all that was written so far, until `take` has enough.
+    pub(crate) fn read(&self, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
+        let current = [self.current()];
+        for part in self.older().iter().chain(&current) {
+            if !hand_over(part, &mut take)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The current part, at its end; nothing if none is begun.
@@ -44,16 +57,26 @@ impl SerialLog {
         Some(file)
     }
 
-    /// Hands over all that is written, from the current part's beginning on,
-    /// until `take` has enough or the VM is removed.
-    pub(crate) fn follow(&self, take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
-        self.follow_from(None, take)
+    /// The same, and all that is written from now on, until the VM has ended or
+    /// is removed.
+    pub(crate) fn follow(
+        &self,
+        mut take: impl FnMut(&[u8]) -> bool,
+        has_ended: impl FnMut() -> bool,
+    ) -> io::Result<()> {
+        for part in self.older() {
+            if !hand_over(&part, &mut take)? {
+                return Ok(());
+            }
+        }
+        self.follow_from(None, take, has_ended)
     }
 
     fn follow_from(
         &self,
         mut open: Option<File>,
         mut take: impl FnMut(&[u8]) -> bool,
+        mut has_ended: impl FnMut() -> bool,
     ) -> io::Result<()> {
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         inotify::add_watch(
@@ -66,6 +89,7 @@ impl SerialLog {
         )?;
         let mut buffer = vec![0; 1 << 16];
         loop {
+            let is_over = has_ended();
             loop {
                 let length = match &mut open {
                     Some(file) => file.read(&mut buffer)?,
@@ -79,7 +103,9 @@ impl SerialLog {
                     break;
                 }
             }
-            if !self.directory.exists() || !wait(&watch, &mut buffer)? {
+            let patience = if is_over { LINGERING } else { SECOND };
+            let happened = wait(&watch, &mut buffer, &patience)?;
+            if interrupt::asked() || is_over && !happened || !self.directory.exists() {
                 return Ok(());
             }
         }
@@ -101,20 +127,46 @@ impl SerialLog {
     }
 }
 
-/// Waits until something happens in the directory. Wakes now and then, so that
-/// whoever asked to stop is heard.
-fn wait(watch: &rustix::fd::OwnedFd, buffer: &mut [u8]) -> io::Result<bool> {
-    let second = Timespec {
-        tv_sec: 1,
-        tv_nsec: 0,
+/// How often whoever follows looks up: whether somebody has asked to stop, and
+/// whether the VM has ended.
+const SECOND: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// How long virtlogd takes at most to write what a VM said last.
+const LINGERING: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 300_000_000,
+};
+
+/// Hands over a part; whether more is wanted. One that is not there yet has
+/// nothing in it.
+fn hand_over(part: &Path, take: &mut impl FnMut(&[u8]) -> bool) -> io::Result<bool> {
+    let mut file = match File::open(part) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        opened => opened?,
     };
-    let mut wanted = [PollFd::new(watch, PollFlags::IN)];
-    match poll(&mut wanted, Some(&second)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(true),
+            length if take(&buffer[..length]) => {}
+            _ => return Ok(false),
+        }
     }
+}
+
+/// Waits until something happens in the directory; whether it did.
+fn wait(watch: &OwnedFd, buffer: &mut [u8], patience: &Timespec) -> io::Result<bool> {
+    let mut wanted = [PollFd::new(watch, PollFlags::IN)];
+    let happened = match poll(&mut wanted, Some(patience)) {
+        Ok(count) => count > 0,
+        Err(rustix::io::Errno::INTR) => false,
+        Err(error) => return Err(error.into()),
+    };
     while rustix::io::read(watch, &mut *buffer).is_ok_and(|length| length > 0) {}
-    Ok(!crate::interrupt::asked())
+    Ok(happened)
 }
 
 /// Calls when the guest says that it is ready; what its log has before `from`
@@ -123,10 +175,11 @@ pub(crate) fn when_ready(log: SerialLog, from: Option<File>, then: impl FnOnce()
     std::thread::spawn(move || {
         let mut signs = Signs::default();
         let mut seen = false;
-        let _ = log.follow_from(from, |bytes| {
+        let look = |bytes: &[u8]| {
             seen = signs.take(bytes);
             !seen
-        });
+        };
+        let _ = log.follow_from(from, look, || false);
         if seen {
             then();
         }

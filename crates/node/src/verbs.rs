@@ -103,6 +103,11 @@ impl Node<'_> {
                         "the guest was asked to switch itself off",
                     ));
                 }
+                Ok(Event::Lost) => {
+                    return Err(Failure::new(
+                        "libvirt has gone away while the guest was switching itself off",
+                    ));
+                }
                 Ok(_) => {}
                 Err(_) => return Ok(()),
             }

@@ -1,22 +1,20 @@
-//! The commands on VMs that are there: `down`, `console`, `logs`, `gc`.
+//! The commands on VMs that are there: `down`, `console`, `gc`.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
 use disklet::manifests::{DiagnosticsFormat, configuration_file};
 use disklet::report::report;
-use disklet::vms::{ConsoleArgs, DownArgs, GcArgs, LogsArgs};
+use disklet::vms::{ConsoleArgs, DownArgs, GcArgs};
 use disklet_core::config::Config;
 use disklet_core::diag::Diagnostics;
 
-use crate::console;
+use crate::console::{self, Parting};
 use crate::failure::{Failure, Result, say};
 use crate::interrupt;
-use crate::libvirt::Libvirt;
+use crate::libvirt::{Events, Libvirt};
 use crate::record::{Record, Records};
-use crate::serial::SerialLog;
 use crate::verbs::Node;
 
 pub(crate) fn down(args: &DownArgs) -> Result<String> {
@@ -37,22 +35,39 @@ pub(crate) fn down(args: &DownArgs) -> Result<String> {
     };
     for record in wanted {
         let name = record.full_name();
-        let held = records.hold(record.uuid)?;
-        node.demand_same_daemon(record)
-            .map_err(|failure| failure.of(&name))?;
-        node.stop(&events, record.uuid, args.grace)
-            .map_err(|failure| failure.of(&name))?;
-        if args.keep_volumes {
-            node.release_but_volumes(&held)
-                .map_err(|failure| failure.of(&name))?;
-            say(&format!("{name} stopped, its volumes are kept"))?;
-        } else {
-            node.release(held).map_err(|failure| failure.of(&name))?;
-            say(&format!("{name} removed"))?;
-        }
+        let done = take_down(&node, record, &events, args).map_err(|failure| failure.of(&name))?;
+        say(&format!("{name} {done}"))?;
     }
     Ok(String::new())
 }
+
+/// Stops a VM and removes what was made for it; what became of it.
+fn take_down(
+    node: &Node<'_>,
+    record: &Record,
+    events: &Events,
+    args: &DownArgs,
+) -> Result<&'static str> {
+    let held = node.records.hold(record.uuid)?;
+    node.demand_same_daemon(record)?;
+    node.stop(events, record.uuid, args.grace)
+        .map_err(|failure| node.libvirt.if_gone(failure, WHOLE))?;
+    let (outcome, done) = match args.keep_volumes {
+        true => (
+            node.release_but_volumes(&held),
+            "stopped, its volumes are kept",
+        ),
+        false => (node.release(held), "removed"),
+    };
+    match outcome {
+        Ok(()) => Ok(done),
+        Err(failure) => Err(node.libvirt.if_gone(failure, IN_PART)),
+    }
+}
+
+const WHOLE: &str = "nothing of the VM is removed, and it may still run: say disklet down again once libvirtd answers";
+const IN_PART: &str =
+    "a part of the VM is still there: say disklet down again once libvirtd answers";
 
 pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {
     let config = configuration(args.config.as_deref())?;
@@ -67,51 +82,12 @@ pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {
         return Err(Failure::new(format!("{name}: does not run"))
             .help("disklet logs shows what it wrote, disklet up starts it"));
     }
-    console::attach(&libvirt, record.uuid, &name, args.force)
+    let parting = console::attach(&libvirt, record.uuid, &name, args.force)
         .map_err(|failure| failure.of(&name))?;
-    Ok(String::new())
-}
-
-pub(crate) fn logs(args: &LogsArgs) -> Result<String> {
-    let config = configuration(args.config.as_deref())?;
-    let all = Records::of(&config.data_dir).list()?;
-    let record = select(&all, &args.name, &args.namespace)?;
-    let log = SerialLog::of(&config.data_dir, record.uuid);
-    let failed = |error| {
-        Failure::new(format!("{}: its log cannot be read", record.full_name())).because(error)
-    };
-    let parts = log.parts();
-    let mut out = io::stdout().lock();
-    let (older, current) = parts.split_at(parts.len() - 1);
-    for part in older {
-        copy(part, &mut out).map_err(failed)?;
-    }
-    if args.follow {
-        log.follow(|bytes| out.write_all(bytes).and_then(|()| out.flush()).is_ok())
-            .map_err(failed)?;
-    } else {
-        for part in current {
-            copy(part, &mut out).map_err(failed)?;
-        }
+    if let Parting::Ended(end) = parting {
+        let _ = writeln!(io::stderr(), "{name} {}", end.in_words());
     }
     Ok(String::new())
-}
-
-/// A part that is not there yet has nothing in it; a reader that has gone away
-/// wants no more.
-fn copy(from: &Path, to: &mut impl Write) -> io::Result<()> {
-    let outcome = File::open(from).and_then(|mut file| io::copy(&mut file, to));
-    match outcome {
-        Err(error)
-            if !matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::BrokenPipe
-            ) =>
-        {
-            Err(error)
-        }
-        _ => Ok(()),
-    }
 }
 
 pub(crate) fn gc(args: &GcArgs) -> Result<String> {

@@ -127,11 +127,11 @@ impl Waiting {
 
     fn ended(&self, end: End) -> Result<&'static str> {
         match (self.wanted, end) {
-            (WaitFor::Exit, End::Shutdown) => Ok("has ended"),
+            (WaitFor::Exit, End::Shutdown) => Ok(end.in_words()),
             (WaitFor::Ready, End::Shutdown) => Err(Failure::new("ended before it was ready")
                 .help("disklet logs shows what it wrote to its serial console")),
-            (_, End::Destroyed) => Err(Failure::new("was ended by somebody")),
-            (_, End::Failed) => Err(Failure::new("has crashed")
+            (_, End::Destroyed) => Err(Failure::new(end.in_words())),
+            (_, End::Failed) => Err(Failure::new(end.in_words())
                 .help("disklet logs shows what it wrote to its serial console")),
         }
     }

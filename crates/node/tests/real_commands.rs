@@ -8,11 +8,12 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use disklet_block::device::Size;
 use support::fixtures::{Fixture, Kind, waiting};
+use support::terminal::{Terminal, read_until};
 use support::{Machine, guest};
 
 #[test]
@@ -23,6 +24,7 @@ fn what_the_guest_says_is_kept_and_followed() {
     let mut follower = machine
         .command(&["logs", "-f", "talks"])
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let mut out = follower.stdout.take().unwrap();
@@ -32,6 +34,7 @@ fn what_the_guest_says_is_kept_and_followed() {
         .command(&["console", "talks"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     console.stdin.as_mut().unwrap().write_all(b"k").unwrap();
@@ -39,19 +42,43 @@ fn what_the_guest_says_is_kept_and_followed() {
     read_until(&mut echoed, "k");
     read_until(&mut out, "k");
     // The guest is done, and so is whoever listened to it.
-    assert!(console.wait().unwrap().success());
+    for listener in [console, follower] {
+        let output = listener.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, "default/talks has ended\n");
+    }
+    // Whoever comes later hears the same, and need not wait for more.
+    let late = machine.node(&["logs", "-f", "talks"]);
+    assert!(late.status.success(), "{late:?}");
+    assert!(String::from_utf8_lossy(&late.stdout).contains(guest::HELLO));
+    let said = String::from_utf8(late.stderr).unwrap();
+    assert_eq!(said, "default/talks is not running\n");
     machine.done(&["down", "talks", "--grace", "0"]);
-    assert!(follower.wait().unwrap().success());
 }
 
-/// Reads until a text has come.
-fn read_until(from: &mut impl Read, text: &str) {
-    let mut seen = Vec::new();
-    let mut byte = [0];
-    while !seen.ends_with(text.as_bytes()) {
-        assert_eq!(from.read(&mut byte).unwrap(), 1, "{seen:?}");
-        seen.push(byte[0]);
-    }
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_console_that_is_taken_over_says_so() {
+    let (machine, fixture) = waiting("taken");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let mut first = Terminal::run(&machine, &["console", "taken"]);
+    first.read_until("Ctrl-] detaches.");
+    let busy = machine.refused(&["console", "taken"]);
+    assert!(busy.contains("--force takes it over"), "{busy}");
+    let mut second = Terminal::run(&machine, &["console", "taken", "--force"]);
+    second.read_until("Ctrl-] detaches.");
+    let (code, said) = first.end();
+    assert_eq!(code, 1);
+    assert!(
+        said.contains("error: default/taken: somebody else has taken the console over"),
+        "{said}"
+    );
+    second.press(b"k");
+    let (code, said) = second.end();
+    assert_eq!(code, 0);
+    assert!(said.contains("default/taken has ended"), "{said}");
+    machine.done(&["down", "taken", "--grace", "0"]);
 }
 
 #[test]
@@ -59,39 +86,11 @@ fn read_until(from: &mut impl Read, text: &str) {
 fn the_terminal_is_what_it_was_after_the_console() {
     let (machine, fixture) = waiting("terminal");
     machine.done(&["up", "-f", &fixture.manifest]);
-    let line: Vec<_> = machine
-        .command(&["console", "terminal"])
-        .get_args()
-        .map(|argument| argument.to_str().unwrap().to_owned())
-        .collect();
-    let console = format!("{} {}", env!("CARGO_BIN_EXE_disklet-node"), line.join(" "));
-    let (before, after) = (machine.path("before"), machine.path("after"));
-    let inside = format!(
-        "stty -a >{}; {console}; echo left with $?; stty -a >{}",
-        before.display(),
-        after.display()
-    );
-    let mut terminal = machine.command(&[]);
-    let environment: Vec<_> = terminal
-        .get_envs()
-        .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
-        .collect();
-    terminal = Command::new("script");
-    let mut terminal = terminal
-        .args(["-qec", &inside, "/dev/null"])
-        .envs(environment)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = terminal.stdout.take().unwrap();
-    read_until(&mut out, "Ctrl-] detaches.");
-    terminal.stdin.as_mut().unwrap().write_all(&[0x1d]).unwrap();
-    read_until(&mut out, "left with 0");
-    drop(terminal.stdin.take());
-    terminal.wait().unwrap();
-    let read = |path| std::fs::read_to_string(path).unwrap();
-    assert_eq!(read(before), read(after));
+    let mut terminal = Terminal::run(&machine, &["console", "terminal"]);
+    terminal.read_until("Ctrl-] detaches.");
+    terminal.press(&[0x1d]);
+    let (code, _) = terminal.end();
+    assert_eq!(code, 0);
     assert!(
         machine.done(&["ps"]).contains("running"),
         "it only detached"

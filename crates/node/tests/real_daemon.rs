@@ -1,5 +1,5 @@
-//! What a daemon does to VMs: it goes away, runs QEMU as somebody else, or
-//! promises hardware that does not work.
+//! What a daemon does to VMs: it runs QEMU as somebody else, or promises
+//! hardware that does not work.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,60 +10,10 @@
 mod support;
 
 use std::os::unix::fs::MetadataExt;
-use std::process::Stdio;
 
-use support::daemon::{is_beside_own, kill_libvirtd};
+use support::daemon::is_beside_own;
 use support::fixtures::{Fixture, Kind};
 use support::{Machine, guest};
-
-#[test]
-#[ignore = "needs a private libvirtd: script/test"]
-fn vms_outlive_their_daemon_and_whoever_waits_finds_them_again() {
-    let test = "vms_outlive_their_daemon_and_whoever_waits_finds_them_again";
-    if !is_beside_own(test, &[("LIBVIRTD_AGAIN", "yes")]) {
-        return;
-    }
-    let machine = Machine::new("outlive");
-    let guest = guest::waiting_disk();
-    let fixture = Fixture::of_guest(&machine, "outlive", Kind::RawDevice, &guest);
-    let before = machine.things();
-    machine.done(&["up", "-f", &fixture.manifest]);
-    let up = [
-        "up",
-        "-f",
-        &fixture.manifest,
-        "--wait",
-        "exit",
-        "--timeout",
-        "1m",
-    ];
-    let waiting = machine.command(&up).stdout(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    kill_libvirtd();
-    // The daemon is back as soon as it answers.
-    let begun = std::time::Instant::now();
-    while !machine.node(&["ps"]).status.success() {
-        assert!(
-            begun.elapsed().as_secs() < 30,
-            "the daemon does not come again"
-        );
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    assert!(machine.done(&["ps"]).contains("running"));
-    let mut console = machine
-        .command(&["console", "outlive"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    std::io::Write::write_all(console.stdin.as_mut().unwrap(), b"k").unwrap();
-    let waited = waiting.wait_with_output().unwrap();
-    let said = String::from_utf8(waited.stdout).unwrap();
-    assert!(said.ends_with("default/outlive has ended\n"), "{said}");
-    console.wait().unwrap();
-    machine.done(&["down", "outlive"]);
-    assert_eq!(machine.things(), before);
-}
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]

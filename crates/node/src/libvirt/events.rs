@@ -35,6 +35,17 @@ pub(crate) enum End {
     Failed,
 }
 
+impl End {
+    /// What is said of the VM.
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            Self::Shutdown => "has ended",
+            Self::Destroyed => "was ended by somebody",
+            Self::Failed => "has crashed",
+        }
+    }
+}
+
 /// Has libvirt's events delivered, by a thread of their own. Must come before
 /// the connection whose events are wanted.
 pub(crate) fn deliver() -> Result<()> {
@@ -57,15 +68,16 @@ pub(crate) struct Events {
     pub(crate) sender: Sender<Event>,
 }
 
-/// All that happens from now on.
-pub(super) fn subscribe(connect: &Connect) -> Result<Events> {
-    let (sender, receiver) = channel();
-    subscribe_to(connect, sender.clone())?;
-    Ok(Events { receiver, sender })
+impl Events {
+    /// Nothing yet; connections tell theirs.
+    pub(crate) fn new() -> Self {
+        let (sender, receiver) = channel();
+        Self { receiver, sender }
+    }
 }
 
-/// The same, to be sent where others' are.
-pub(super) fn subscribe_to(connect: &Connect, sender: Sender<Event>) -> Result<()> {
+/// Has all that happens from now on sent there.
+pub(super) fn subscribe(connect: &Connect, sender: Sender<Event>) -> Result<()> {
     ffi::on_lifecycle(connect, sender)
         .map_err(|error| Failure::new("libvirt does not tell of events").because(error))
 }

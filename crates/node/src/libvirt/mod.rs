@@ -60,17 +60,32 @@ impl Libvirt {
 
     /// The same, with all that happens from now on.
     pub(crate) fn open_listening(uri: Option<&str>) -> Result<(Self, Events)> {
-        events::deliver()?;
-        let libvirt = Self::open(uri)?;
-        let events = events::subscribe(&libvirt.connect)?;
+        let events = Events::new();
+        let libvirt = Self::open_telling(uri, &events)?;
         Ok((libvirt, events))
     }
 
     /// Another connection, whose events go the same way.
     pub(crate) fn open_telling(uri: Option<&str>, events: &Events) -> Result<Self> {
+        events::deliver()?;
         let libvirt = Self::open(uri)?;
-        events::subscribe_to(&libvirt.connect, events.sender.clone())?;
+        events::subscribe(&libvirt.connect, events.sender.clone())?;
         Ok(libvirt)
+    }
+
+    /// All that happens from now on, for whoever runs libvirt's loop themselves.
+    pub(crate) fn listen(&self) -> Result<Events> {
+        let events = Events::new();
+        events::subscribe(&self.connect, events.sender.clone())?;
+        Ok(events)
+    }
+
+    /// What to do about a failure, if it came because the daemon has gone away.
+    pub(crate) fn if_gone(&self, failure: Failure, help: &str) -> Failure {
+        match self.connect.is_alive() {
+            Ok(true) => failure,
+            _ => failure.help(help),
+        }
     }
 
     /// The daemon's address, by which a VM's record knows it again.

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::Machine;
 
 /// The repository.
 pub(crate) fn repository() -> PathBuf {
@@ -33,6 +36,18 @@ pub(crate) fn kill_libvirtd() {
     let pid = descendant(&ancestor, "libvirtd").expect("a running libvirtd");
     let status = Command::new("kill").args(["-KILL", &pid]).status().unwrap();
     assert!(status.success());
+}
+
+/// Waits for the daemon to come again.
+pub(crate) fn until_it_answers(machine: &Machine) {
+    let begun = Instant::now();
+    while !machine.node(&["ps"]).status.success() {
+        assert!(
+            begun.elapsed().as_secs() < 30,
+            "the daemon does not come again"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 fn descendant(of: &str, named: &str) -> Option<String> {

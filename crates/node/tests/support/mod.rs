@@ -7,6 +7,7 @@ pub(crate) mod fixtures;
 pub(crate) mod guest;
 pub(crate) mod nobody;
 pub(crate) mod servers;
+pub(crate) mod terminal;
 pub(crate) mod things;
 
 use std::io::Read;

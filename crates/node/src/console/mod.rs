@@ -1,27 +1,29 @@
 //! `console`: the user's terminal becomes the guest's.
 
+mod course;
+mod terminal;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use uuid::Uuid;
 use virt::event;
 use virt::stream::Stream;
 use virt::sys;
 
 use crate::failure::{Failure, Result};
-use crate::interrupt;
 use crate::libvirt::Libvirt;
+
+pub(crate) use course::Parting;
+
+use course::Course;
+use terminal::RawTerminal;
 
 /// Ctrl-], as in telnet and virsh: nothing in a guest needs it.
 const DETACH: u8 = 0x1d;
-
-/// How long the last of a pipe takes to get to the guest: QEMU looks once a
-/// second whether somebody is at the other end of its terminal.
-const PARTING: Duration = Duration::from_millis(1500);
 
 /// What stream calls return when they would have to wait.
 const WOULD_WAIT: isize = -2;
@@ -32,17 +34,25 @@ struct Session {
     to_guest: RefCell<VecDeque<u8>>,
     /// The user has said all.
     left: Cell<bool>,
-    done: Cell<bool>,
+    /// The user wants to hear no more.
+    detached: Cell<bool>,
+    /// The guest's side is closed.
+    closed: Cell<bool>,
+    /// What was heard cannot be written.
+    unheard: RefCell<Option<io::Error>>,
 }
 
 /// Connects the terminal with a VM's console until either side has enough.
-pub(crate) fn attach(libvirt: &Libvirt, uuid: uuid::Uuid, name: &str, force: bool) -> Result<()> {
+pub(crate) fn attach(libvirt: &Libvirt, uuid: Uuid, name: &str, force: bool) -> Result<Parting> {
+    let events = libvirt.listen()?;
     let stream = libvirt.open_console(uuid, force)?;
     let session = Rc::new(Session {
         stream: stream.clone(),
         to_guest: RefCell::default(),
         left: Cell::new(false),
-        done: Cell::new(false),
+        detached: Cell::new(false),
+        closed: Cell::new(false),
+        unheard: RefCell::new(None),
     });
     let _raw = RawTerminal::enter(name)?;
     let failed = |error| Failure::new("the console is lost").because(error);
@@ -61,20 +71,18 @@ pub(crate) fn attach(libvirt: &Libvirt, uuid: uuid::Uuid, name: &str, force: boo
     .map_err(failed)?;
     // Whoever sends a signal is heard within the second.
     let timer = event::event_add_timeout(100, |_, _| {}, std::ptr::null_mut()).map_err(failed)?;
-    let mut over: Option<Instant> = None;
-    while !session.done.get() && !interrupt::asked() {
-        event::event_run_default_impl().map_err(failed)?;
-        // What was typed last has to get to the guest, and its answer back.
-        if session.left.get() {
-            let over = *over.get_or_insert_with(|| Instant::now() + PARTING);
-            session
-                .done
-                .set(session.done.get() || Instant::now() > over);
+    let mut course = Course::new(libvirt, uuid, events);
+    let outcome = loop {
+        if let Err(error) = event::event_run_default_impl() {
+            break Err(failed(error));
         }
-    }
+        if let Some(outcome) = course.outcome(&session) {
+            break outcome;
+        }
+    };
     let _ = timer.event_remove_timeout();
     let _ = input.event_remove_handle();
-    Ok(())
+    outcome
 }
 
 fn watched(writable: bool) -> sys::virStreamEventType {
@@ -89,21 +97,28 @@ fn watched(writable: bool) -> sys::virStreamEventType {
 impl Session {
     fn hear_guest(&self, stream: &Stream) {
         let mut buffer = [0; 4096];
-        loop {
+        while !self.closed.get() {
             match stream.recv(&mut buffer) {
                 Ok(WOULD_WAIT) => break,
                 Ok(length) if length > 0 => {
                     let bytes = &buffer[..usize::try_from(length).unwrap_or(0)];
                     let mut out = io::stdout().lock();
-                    if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
-                        return self.done.set(true);
+                    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
+                        *self.unheard.borrow_mut() = Some(error);
+                        return;
                     }
                 }
                 // The VM has ended, or somebody else has taken the console.
-                _ => return self.done.set(true),
+                _ => return self.close(),
             }
         }
         self.send();
+    }
+
+    /// Its end would be told again and again.
+    fn close(&self) {
+        self.closed.set(true);
+        let _ = self.stream.event_update_callback(0);
     }
 
     fn hear_user(&self) {
@@ -115,19 +130,22 @@ impl Session {
             Ok(0) => return self.left.set(true),
             Ok(length) => &buffer[..length],
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return,
-            Err(_) => return self.done.set(true),
+            Err(_) => return self.detached.set(true),
         };
         let wanted = typed.iter().position(|byte| *byte == DETACH);
         let sent = &typed[..wanted.unwrap_or(typed.len())];
         self.to_guest.borrow_mut().extend(sent);
         self.send();
         if wanted.is_some() {
-            self.done.set(true);
+            self.detached.set(true);
         }
     }
 
     /// Sends what the guest takes; it is told when it takes more.
     fn send(&self) {
+        if self.closed.get() {
+            return;
+        }
         let mut waiting = self.to_guest.borrow_mut();
         while !waiting.is_empty() {
             let (first, _) = waiting.as_slices();
@@ -136,47 +154,11 @@ impl Session {
                     waiting.drain(..usize::try_from(length).unwrap_or(0));
                 }
                 Ok(_) => break,
-                Err(_) => return self.done.set(true),
+                Err(_) => return self.close(),
             }
         }
         let _ = self
             .stream
             .event_update_callback(watched(!waiting.is_empty()));
-    }
-}
-
-/// A terminal that passes every key on; it is what it was when this is dropped.
-struct RawTerminal {
-    before: Option<Termios>,
-}
-
-impl RawTerminal {
-    fn enter(name: &str) -> Result<Self> {
-        let stdin = io::stdin();
-        if !stdin.is_terminal() {
-            return Ok(Self { before: None });
-        }
-        let _ = writeln!(
-            io::stderr(),
-            "Console of {name}. Enter may be needed to see anything; Ctrl-] detaches."
-        );
-        let failed =
-            |error: rustix::io::Errno| Failure::new("the terminal cannot be used").because(error);
-        let before = tcgetattr(&stdin).map_err(failed)?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(&stdin, OptionalActions::Flush, &raw).map_err(failed)?;
-        Ok(Self {
-            before: Some(before),
-        })
-    }
-}
-
-impl Drop for RawTerminal {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            let _ = tcsetattr(io::stdin(), OptionalActions::Flush, before);
-            let _ = writeln!(io::stderr());
-        }
     }
 }

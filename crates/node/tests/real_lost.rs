@@ -1,0 +1,144 @@
+//! What becomes of commands and VMs when their daemon goes away.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+mod support;
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use support::daemon::{is_beside_own, kill_libvirtd, until_it_answers};
+use support::fixtures::{Fixture, Kind, waiting};
+use support::terminal::{Terminal, read_until};
+use support::{Machine, guest};
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn vms_outlive_their_daemon_and_whoever_waits_finds_them_again() {
+    let test = "vms_outlive_their_daemon_and_whoever_waits_finds_them_again";
+    if !is_beside_own(test, &[("LIBVIRTD_AGAIN", "yes")]) {
+        return;
+    }
+    let machine = Machine::new("outlive");
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "outlive", Kind::RawDevice, &guest);
+    let before = machine.things();
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let up = [
+        "up",
+        "-f",
+        &fixture.manifest,
+        "--wait",
+        "exit",
+        "--timeout",
+        "1m",
+    ];
+    let waiting = machine.command(&up).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    kill_libvirtd();
+    until_it_answers(&machine);
+    assert!(machine.done(&["ps"]).contains("running"));
+    let mut console = machine
+        .command(&["console", "outlive"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(console.stdin.as_mut().unwrap(), b"k").unwrap();
+    let waited = waiting.wait_with_output().unwrap();
+    let said = String::from_utf8(waited.stdout).unwrap();
+    assert!(said.ends_with("default/outlive has ended\n"), "{said}");
+    console.wait().unwrap();
+    machine.done(&["down", "outlive"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_console_ends_with_its_daemon() {
+    if !is_beside_own(
+        "a_console_ends_with_its_daemon",
+        &[("LIBVIRTD_AGAIN", "yes")],
+    ) {
+        return;
+    }
+    let (machine, fixture) = waiting("console-lost");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let mut terminal = Terminal::run(&machine, &["console", "console-lost"]);
+    terminal.read_until("Ctrl-] detaches.");
+    kill_libvirtd();
+    let (code, said) = terminal.end();
+    assert_eq!(code, 1);
+    let wanted = "error: default/console-lost: libvirt has gone away, and the console with it";
+    assert!(said.contains(wanted), "{said}");
+    assert!(said.contains("the VM runs on"), "{said}");
+    until_it_answers(&machine);
+    assert!(machine.done(&["ps"]).contains("running"));
+    machine.done(&["down", "console-lost", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn down_does_not_wait_for_a_daemon_that_is_gone() {
+    let test = "down_does_not_wait_for_a_daemon_that_is_gone";
+    if !is_beside_own(test, &[("LIBVIRTD_AGAIN", "yes")]) {
+        return;
+    }
+    let (machine, fixture) = waiting("down-lost");
+    let before = machine.things();
+    machine.done(&["up", "-f", &fixture.manifest]);
+    // Its guest does not hear that it shall switch itself off.
+    let down = machine
+        .command(&["down", "down-lost", "--grace", "5m"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    kill_libvirtd();
+    let begun = Instant::now();
+    let output = down.wait_with_output().unwrap();
+    assert!(begun.elapsed().as_secs() < 30, "it has waited");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    for part in [
+        "error: default/down-lost: libvirt has gone away",
+        "nothing of the VM is removed",
+        "say disklet down again",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    until_it_answers(&machine);
+    assert!(machine.done(&["ps"]).contains("running"));
+    machine.done(&["down", "down-lost", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_log_is_followed_past_the_end_of_a_daemon() {
+    let test = "a_log_is_followed_past_the_end_of_a_daemon";
+    if !is_beside_own(test, &[("LIBVIRTD_AGAIN", "yes")]) {
+        return;
+    }
+    let (machine, fixture) = waiting("log-outlives");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let mut follower = machine
+        .command(&["logs", "-f", "log-outlives"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    read_until(follower.stdout.as_mut().unwrap(), guest::HELLO);
+    kill_libvirtd();
+    until_it_answers(&machine);
+    machine.press_a_key("log-outlives");
+    let output = follower.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "default/log-outlives has ended\n");
+    machine.done(&["down", "log-outlives", "--grace", "0"]);
+}
