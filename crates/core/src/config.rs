@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos, is_unprintable};
+use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos, Remedy, is_unprintable};
 use crate::domain::Hypervisor;
 use crate::manifest::{CpuModel, Input};
 use crate::names::PoolName;
@@ -291,12 +291,10 @@ fn not_a_setting(kind: &View<'_>) -> Diagnostic {
     let problem = Diagnostic::error(&kind.place, "an object is no configuration of a node")
         .allowed(Config::FIELDS.join(", "));
     match kind.node.as_str() {
-        Some(name @ "NodeFacts") => problem
-            .found(format!("{name:?}"))
-            .help("give facts with --facts instead of --config"),
+        Some(name @ "NodeFacts") => problem.found(format!("{name:?}")).remedy(Remedy::AsFacts),
         Some(name) => problem
             .found(format!("{name:?}"))
-            .help("give manifests with -f instead of --config"),
+            .remedy(Remedy::AsManifest),
         None => problem.found(kind.node.kind()),
     }
 }

@@ -118,6 +118,18 @@ pub enum Severity {
     Aside,
 }
 
+/// What can be done by another flag or another file on the command line. Which,
+/// the command knows: not all have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// To plan for another node than this machine, or without looking at any.
+    OtherNode,
+    /// To give the file as facts of a node.
+    AsFacts,
+    /// To give the file as a manifest.
+    AsManifest,
+}
+
 /// One thing to tell the author of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -134,6 +146,8 @@ pub struct Diagnostic {
     pub allowed: Option<String>,
     /// What was probably meant, or what to do.
     pub help: Option<String>,
+    /// What the command may have a flag for.
+    pub remedy: Option<Remedy>,
 }
 
 impl Diagnostic {
@@ -146,6 +160,7 @@ impl Diagnostic {
             found: None,
             allowed: None,
             help: None,
+            remedy: None,
         }
     }
 
@@ -183,6 +198,26 @@ impl Diagnostic {
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(within(&help.into(), LONGEST_SENTENCE));
+        self
+    }
+
+    /// Adds what the command may have a flag for.
+    #[must_use]
+    pub fn remedy(mut self, remedy: Remedy) -> Self {
+        self.remedy = Some(remedy);
+        self
+    }
+
+    /// Puts the remedy into the words of a command; without any, it has no flag
+    /// for it.
+    #[must_use]
+    pub fn in_words_of(mut self, command: impl FnOnce(Remedy) -> Option<&'static str>) -> Self {
+        if let Some(words) = self.remedy.take().and_then(command) {
+            self.help = Some(match self.help {
+                Some(help) => format!("{help}; {words}"),
+                None => words.to_owned(),
+            });
+        }
         self
     }
 
@@ -408,6 +443,7 @@ fn more_notices(count: usize) -> Option<Diagnostic> {
         found: None,
         allowed: None,
         help: None,
+        remedy: None,
     })
 }
 
@@ -453,6 +489,22 @@ mod tests {
         let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----";
         let told = Diagnostic::error(&place(), "x").found(format!("{key:?}"));
         assert_eq!(told.found.as_deref(), Some("a private key"));
+    }
+
+    #[test]
+    fn a_remedy_is_told_by_commands_that_have_it() {
+        let told = || {
+            Diagnostic::error(&place(), "x")
+                .help("correct it")
+                .remedy(Remedy::OtherNode)
+        };
+        let with_flag = told().in_words_of(|_| Some("use --that"));
+        assert_eq!(with_flag.help.as_deref(), Some("correct it; use --that"));
+        let without = told().in_words_of(|_| None);
+        assert_eq!(without.help.as_deref(), Some("correct it"));
+        let alone = Diagnostic::error(&place(), "x").remedy(Remedy::AsFacts);
+        let alone = alone.in_words_of(|_| Some("use --that"));
+        assert_eq!(alone.help.as_deref(), Some("use --that"));
     }
 
     #[test]

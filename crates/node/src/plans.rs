@@ -11,7 +11,7 @@ use disklet::report::{report, with_causes};
 use disklet::store::{Reliance, Store};
 use disklet::vms::UpArgs;
 use disklet_core::config::Config;
-use disklet_core::diag::Diagnostics;
+use disklet_core::diag::{Diagnostics, Remedy};
 use disklet_core::facts::{Fact, Facts, Questions};
 use disklet_core::plan::Plan;
 use disklet_core::resolve::resolve;
@@ -118,7 +118,17 @@ impl<'a> Request<'a> {
 fn tell(args: &UpArgs, diags: Diagnostics) {
     let errors = diags.errors();
     let format = args.manifests.diagnostics;
-    report(&diags.into_sorted(), errors, format, "changed");
+    let told = diags.into_sorted().into_iter();
+    let told: Vec<_> = told.map(|told| told.in_words_of(flag_for)).collect();
+    report(&told, errors, format, "changed");
+}
+
+/// VMs are run on this machine, as it is.
+fn flag_for(remedy: Remedy) -> Option<&'static str> {
+    match remedy {
+        Remedy::AsManifest => Some("give manifests with -f"),
+        Remedy::OtherNode | Remedy::AsFacts => None,
+    }
 }
 
 /// What is not known now will not be known at all: there is no cluster that
@@ -156,6 +166,11 @@ fn fetch_missing(given: &Given, questions: &Questions, facts: &Facts) -> Result<
         outcome.map_err(|error| {
             let failure = Failure::new(with_causes(&error));
             match error.remedy() {
+                // Its flags are those of a pull.
+                Some(remedy) if remedy.contains("--") => {
+                    let name = image.name();
+                    failure.help(format!("use disklet images pull {name}: {remedy}"))
+                }
                 Some(remedy) => failure.help(remedy),
                 None => failure,
             }

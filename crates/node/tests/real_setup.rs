@@ -72,6 +72,9 @@ fn a_machine_that_cannot_run_vms_fetches_no_image() {
     machine.write("config.yaml", config);
     let refused = machine.refused(&up);
     assert!(refused.contains("image tiny"), "{refused}");
+    // `up` has no --from.
+    let remedy = "help: use disklet images pull tiny: check the image's name, or say with --from";
+    assert!(refused.contains(remedy), "{refused}");
     assert!(asked.load(Ordering::SeqCst) > 0, "asked for, now");
 }
 

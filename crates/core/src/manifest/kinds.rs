@@ -1,7 +1,7 @@
 //! What kind of object something is, and whether that kind plays a part.
 
 use crate::config::Config;
-use crate::diag::{Diagnostic, Diagnostics, Severity};
+use crate::diag::{Diagnostic, Diagnostics, Remedy, Severity};
 use crate::yaml::{Spanned, View};
 
 use super::pod;
@@ -150,7 +150,8 @@ pub(super) fn skip(view: &View<'_>, kind: &Spanned<String>, diags: &mut Diagnost
     }
     if kind.value == "NodeFacts" {
         notice.severity = Severity::Notice;
-        notice.message = "skipped: facts of a node are given with --facts".to_owned();
+        notice.message = "skipped: facts of a node are no manifest".to_owned();
+        notice.remedy = Some(Remedy::AsFacts);
     }
     if ["VirtualMachine", "VirtualMachineInstance"].contains(&kind.value.as_str()) {
         notice.severity = Severity::Notice;

@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 use super::Resolver;
 use crate::config::RawDeviceGlob;
-use crate::diag::{Diagnostic, Diagnostics, Place, is_unprintable};
+use crate::diag::{Diagnostic, Diagnostics, Place, Remedy, is_unprintable};
 use crate::facts::{DeviceNumber, Fact, PathFact};
 use crate::plan::Size;
 use crate::units::ByteSize;
@@ -95,7 +95,8 @@ impl Resolver<'_> {
                     Diagnostic::error(place, told)
                         .found(path)
                         .allowed("a block device")
-                        .help("to plan for another node use --facts FILE; without looking at any, --offline"),
+                        .help("give the path of a device that the node has")
+                        .remedy(Remedy::OtherNode),
                 );
                 None
             }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use disklet::manifests::{Given, look};
 use disklet::report::{finish, report};
 use disklet::style::Style;
-use disklet_core::diag::Diagnostics;
+use disklet_core::diag::{Diagnostics, Remedy};
 use disklet_core::facts::{Facts, Questions};
 use disklet_core::plan::Plan;
 use disklet_core::resolve::resolve;
@@ -24,11 +24,24 @@ pub(crate) fn run(args: &PlanArgs) -> ExitCode {
     let plans = given.map(|given| plan(args, given, &mut diags));
     let errors = diags.errors();
     let format = args.manifests.diagnostics;
-    report(&diags.into_sorted(), errors, format, "planned");
+    let told = diags.into_sorted().into_iter();
+    let told: Vec<_> = told
+        .map(|told| told.in_words_of(|remedy| Some(flag_for(remedy))))
+        .collect();
+    report(&told, errors, format, "planned");
     match plans {
         None => ExitCode::from(2),
         Some(_) if errors > 0 => ExitCode::from(1),
         Some(plans) => finish(print(args, &plans), "the plan"),
+    }
+}
+
+/// What this command has flags for.
+fn flag_for(remedy: Remedy) -> &'static str {
+    match remedy {
+        Remedy::OtherNode => "to plan for another node use --facts FILE, or --offline",
+        Remedy::AsFacts => "give facts with --facts",
+        Remedy::AsManifest => "give manifests with -f",
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::volumes::ClaimedDisk;
 use super::{Home, Piece, Vm};
-use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::diag::{Diagnostic, Diagnostics, Place, Remedy};
 use crate::domain::Serial;
 use crate::facts::{DISK_IMAGE, DeviceNumber, Fact, PathFact, disk_image_in};
 use crate::manifest::{GlusterfsVolume, PvSource, RemoteStorage, VolumeDevice, VolumeMode};
@@ -257,11 +257,9 @@ fn wrong_path(
     };
     let help = match (found, claimed.volume.mode) {
         (PathFact::Missing, VolumeMode::Filesystem) => {
-            "put a raw disk image named disk.img into the volume; to plan for another node use --facts FILE, or --offline"
+            "put a raw disk image named disk.img into the volume"
         }
-        _ => {
-            "correct the PersistentVolume; to plan for another node use --facts FILE, or --offline"
-        }
+        _ => "correct the PersistentVolume",
     };
     Diagnostic::error(
         place,
@@ -270,4 +268,5 @@ fn wrong_path(
     .found(found)
     .allowed(wanted)
     .help(help)
+    .remedy(Remedy::OtherNode)
 }

@@ -1,0 +1,151 @@
+//! What `up` tells people to do, `up` can be told. Nothing here gets as far as
+//! libvirt.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A directory that goes with the test.
+struct Scratch {
+    folder: PathBuf,
+}
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let folder =
+            std::env::temp_dir().join(format!("disklet-flags-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let scratch = Self { folder };
+        let folder = scratch.folder.display();
+        let config = format!("dataDir: {folder}/data\nrunDir: {folder}/run\ndomainType: qemu\n");
+        scratch.write("config.yaml", &config);
+        scratch
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// What `up` says about a manifest.
+    fn up(&self, manifest: &Path, config: &Path) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_disklet-node"))
+            .args(["up", "--connect", "qemu+unix:///system?socket=/nonexistent"])
+            .arg("-f")
+            .arg(manifest)
+            .arg("--config")
+            .arg(config)
+            .output()
+            .unwrap();
+        assert!(!output.status.success(), "{}", manifest.display());
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn flags_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '-'));
+    let flags = words.filter(|word| word.starts_with("--") && word.len() > 2);
+    flags.map(str::to_owned).collect()
+}
+
+fn flags_of_up() -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_disklet-node"))
+        .args(["up", "--help"])
+        .output()
+        .unwrap();
+    let flags = flags_in(&String::from_utf8(output.stdout).unwrap());
+    assert!(flags.contains("--raw-devices"), "{flags:?}");
+    flags
+}
+
+const POD: &str = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: flags
+  annotations: {kubernetes.io/target-runtime: virtlet.cloud}
+spec:
+  containers: [{name: vm, image: virtlet.cloud/tiny}]
+  volumes:
+";
+const NO_DEVICE: &str = "  - name: data
+    flexVolume:
+      driver: virtlet/flexvolume_driver
+      options: {type: raw, path: /dev/loop-that-is-not-there}
+";
+const CLAIM: &str = "  - {name: data, persistentVolumeClaim: {claimName: data}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], storageClassName: '', resources: {requests: {storage: 1Mi}}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Mi}, hostPath: {path: /nonexistent}}
+";
+
+#[test]
+fn what_is_wrong_is_told_with_flags_that_up_has() {
+    let scratch = Scratch::new("wrong");
+    let config = scratch.folder.join("config.yaml");
+    let facts = "apiVersion: disklet.io/v1alpha1\nkind: NodeFacts\n";
+    let device = scratch.write("device.yaml", &format!("{POD}{NO_DEVICE}---\n{facts}"));
+    let claim = scratch.write("claim.yaml", &format!("{POD}{CLAIM}"));
+    let facts = scratch.write("facts.yaml", facts);
+    let known = flags_of_up();
+    for (manifest, config, parts) in [
+        (
+            &device,
+            &config,
+            &["does not exist on the node", "facts of a node"][..],
+        ),
+        (&claim, &config, &["put a raw disk image named disk.img"]),
+        (&device, &facts, &["is no configuration of a node"]),
+        (&device, &claim, &["help: give manifests with -f"]),
+    ] {
+        let said = scratch.up(manifest, config);
+        for part in parts {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        let unknown: Vec<_> = flags_in(&said).difference(&known).cloned().collect();
+        assert!(unknown.is_empty(), "{unknown:?}: {said}");
+    }
+}
+
+#[test]
+fn no_refusal_names_a_flag_that_up_lacks() {
+    let scratch = Scratch::new("all");
+    let config = scratch.folder.join("config.yaml");
+    let known = flags_of_up();
+    let refusals = Path::new(env!("CARGO_MANIFEST_DIR")).join("../disklet/tests/refusals");
+    let mut tried = 0;
+    for entry in std::fs::read_dir(refusals).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|ending| ending != "yaml") {
+            continue;
+        }
+        let said = scratch.up(&path, &config);
+        // What the input itself says is nobody's advice.
+        let advice = said.lines().filter(|line| line.starts_with("  help: "));
+        for line in advice {
+            let unknown: Vec<_> = flags_in(line).difference(&known).cloned().collect();
+            assert!(unknown.is_empty(), "{}: {line}", path.display());
+        }
+        tried += 1;
+    }
+    assert!(tried > 50, "{tried} inputs");
+}
