@@ -6,7 +6,6 @@ mod image;
 mod images;
 mod plan;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -17,7 +16,7 @@ use disklet::report;
 fn main() -> ExitCode {
     let Args { command } = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return misused(&error),
+        Err(error) => return report::misused(&error, code_of_misuse()),
     };
     match command {
         Command::Plan(args) => plan::run(&args),
@@ -27,19 +26,13 @@ fn main() -> ExitCode {
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "disklet", &mut script);
-            report::finish(std::io::stdout().write_all(&script), "the script")
+            report::print(&script, "the script")
         }
     }
 }
 
-/// Tells what is wrong with the arguments, or the help that was asked for.
-fn misused(error: &clap::Error) -> ExitCode {
-    // That nobody reads it is nobody's concern.
-    let _ = error.print();
-    if !error.use_stderr() {
-        return ExitCode::SUCCESS;
-    }
-    // Where 2 means a corrupt image, a slip of the pen must not.
+/// Where 2 means a corrupt image, a slip of the pen must not.
+fn code_of_misuse() -> u8 {
     let is_check = std::env::args_os().skip(1).take(2).eq(["image", "check"]);
-    ExitCode::from(if is_check { 1 } else { 2 })
+    if is_check { 1 } else { 2 }
 }

@@ -39,6 +39,25 @@ pub fn finish(written: io::Result<()>, what: &str) -> ExitCode {
     }
 }
 
+/// Writes an answer to standard output; the exit code.
+#[must_use]
+pub fn print(answer: &[u8], what: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    finish(out.write_all(answer).and_then(|()| out.flush()), what)
+}
+
+/// Tells what is wrong with the arguments, or the help that was asked for; the
+/// exit code, `wrong` if they are.
+#[must_use]
+pub fn misused(error: &clap::Error, wrong: u8) -> ExitCode {
+    let written = error.print();
+    match error.use_stderr() {
+        // That nobody reads it is nobody's concern.
+        true => ExitCode::from(wrong),
+        false => finish(written, "the help"),
+    }
+}
+
 /// An error with all its causes, in one line.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {

@@ -25,10 +25,10 @@ mod verbs;
 mod vms;
 mod wait;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use disklet::report;
 use disklet::vms::VmCommand;
 
 /// Runs the VMs of this machine.
@@ -40,7 +40,10 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let Args { command } = Args::parse();
+    let Args { command } = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return report::misused(&error, 2),
+    };
     interrupt::listen();
     // QEMU's user passes through our directories, whatever the user's habit.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
@@ -54,7 +57,7 @@ fn main() -> ExitCode {
         VmCommand::Gc(args) => vms::gc(args),
     };
     match outcome {
-        Ok(text) => disklet::report::finish(io::stdout().write_all(text.as_bytes()), "the answer"),
+        Ok(text) => report::print(text.as_bytes(), "the answer"),
         Err(failure) => {
             failure.tell();
             ExitCode::from(failure.exit_code())

@@ -278,3 +278,40 @@ fn a_link_in_a_claim_is_not_followed() {
     assert!(refused.contains("is a symbolic link"), "{refused}");
     assert_eq!(machine.things(), before);
 }
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn an_answer_that_cannot_be_written_is_told() {
+    let machine = Machine::new("unwritten");
+    let fixture = Fixture::new(&machine, "unwritten", Kind::NewVolume);
+    machine.run_to_end(&fixture.manifest);
+    let full = || {
+        let open = std::fs::File::options().write(true).open("/dev/full");
+        open.unwrap()
+    };
+    let commands = [
+        &["ps"][..],
+        &["ps", "-o", "json"],
+        &["describe", "unwritten"],
+        &["logs", "unwritten"],
+        &["logs", "-f", "unwritten"],
+        &["ps", "--help"],
+    ];
+    for arguments in commands {
+        let output = machine.command(arguments).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("error: "), "{arguments:?}: {said}");
+        assert!(said.contains("cannot be written"), "{arguments:?}: {said}");
+        assert!(said.contains("No space left"), "{arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+
+        // Whoever has read enough is not told anything.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = machine.command(arguments).stdout(writer).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        assert!(output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
+    machine.done(&["down", "unwritten", "--grace", "0"]);
+}

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use disklet::manifests::{DiagnosticsFormat, configuration_file};
-use disklet::report::{finish, report, with_causes};
+use disklet::report::{print, report, with_causes};
 use disklet::store::{Deed, StoreError};
 use disklet_core::diag::Diagnostics;
 use disklet_core::names::ImageName;
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &ImagesArgs) -> ExitCode {
         ImagesCommand::Gc { dry_run: false } => remove::collect(&config, Deed::Done),
     };
     match outcome {
-        Ok(text) => finish(io::stdout().write_all(text.as_bytes()), "the answer"),
+        Ok(text) => print(text.as_bytes(), "the answer"),
         Err(Failure(messages)) => {
             for message in messages {
                 let _ = writeln!(io::stderr(), "error: {message}");

@@ -35,18 +35,29 @@ fn an_output_that_cannot_be_written_is_an_error() {
     let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
         return;
     };
-    let mut command = program();
-    let output = command
-        .args(["plan", "-f", "vm.yaml"])
-        .stdout(full)
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.starts_with("error: the plan cannot be written"),
-        "{stderr}"
-    );
+    for (args, what) in [
+        (&["plan", "-f", "vm.yaml"][..], "the plan"),
+        (&["plan", "-f", "vm.yaml", "-o", "json"], "the plan"),
+        (&["completion", "bash"], "the script"),
+        (&["images", "ls"], "the answer"),
+        (&["--help"], "the help"),
+        (&["plan", "--help"], "the help"),
+        (&["--version"], "the help"),
+    ] {
+        let full = full.try_clone().unwrap();
+        let output = program().args(args).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let errors: Vec<_> = stderr
+            .lines()
+            .filter(|line| !line.starts_with("notice: "))
+            .collect();
+        let wanted = format!("error: {what} cannot be written: No space left on device");
+        assert!(
+            matches!(errors[..], [error] if error.starts_with(&wanted)),
+            "{args:?}: {stderr}"
+        );
+    }
 }
 
 #[test]
