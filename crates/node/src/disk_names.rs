@@ -1,8 +1,9 @@
 //! libvirt and QEMU speak of targets, block nodes and paths; users know their
 //! disks by name.
 
-use disklet_core::domain::{Disk, DiskSource};
+use disklet_core::domain::{Layer, Location};
 use disklet_core::plan::Plan;
+use disklet_core::source::Network;
 use serde_json::{Deserializer, Value};
 
 use crate::failure::Failure;
@@ -38,17 +39,15 @@ fn signs(plan: &Plan, nodes: &[BlockNode]) -> Vec<Sign> {
     let mut signs = Vec::new();
     for (planned, disk) in plan.disks.iter().zip(&plan.domain.disks) {
         let meaning = format!("disk {}", planned.name);
-        let below = format!("the image below {meaning}");
-        let own = sign(meaning, &opened_by(disk), nodes);
+        let below = format!("the master below {meaning}");
+        let own = sign(meaning, &opened_by(&disk.top), nodes);
         let target = Word::Whole(disk.target.name());
         signs.push(Sign {
             words: own.words.into_iter().chain([target]).collect(),
             ..own
         });
-        if let DiskSource::File { backing, .. } = &disk.source {
-            let files = backing.iter().map(|file| Storage::Path(file.path.clone()));
-            signs.extend(files.map(|file| sign(below.clone(), &file, nodes)));
-        }
+        let layers = disk.below.iter();
+        signs.extend(layers.map(|layer| sign(below.clone(), &opened_by(layer), nodes)));
     }
     signs
 }
@@ -64,14 +63,15 @@ fn sign(meaning: String, opened: &Storage, nodes: &[BlockNode]) -> Sign {
     Sign { meaning, words }
 }
 
-fn opened_by(disk: &Disk) -> Storage {
-    match &disk.source {
-        DiskSource::File { path, .. } | DiskSource::Block { path, .. } => {
-            Storage::Path(path.clone())
-        }
-        DiskSource::Rbd { pool, image, .. } => Storage::Rbd {
-            pool: pool.clone(),
-            image: image.clone(),
+fn opened_by(layer: &Layer) -> Storage {
+    match &layer.at {
+        Location::File(path) | Location::Block { path, .. } => Storage::Path(path.clone()),
+        Location::Network { network, .. } => Storage::Server {
+            protocol: network.protocol().to_owned(),
+            name: match network {
+                Network::Http(_) => network.to_string(),
+                network => network.name(),
+            },
         },
     }
 }

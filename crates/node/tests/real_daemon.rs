@@ -11,9 +11,9 @@ mod support;
 
 use std::os::unix::fs::MetadataExt;
 
+use support::Machine;
 use support::daemon::is_beside_own;
 use support::fixtures::{Fixture, Kind};
-use support::{Machine, guest};
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]

@@ -152,7 +152,7 @@ fn what_libvirt_says_names_the_disks_of_the_plan() {
     for (file, named) in [
         (machine.volume("virtlet_root_"), "disk root: Failed"),
         (machine.volume("-data"), "disk data: Failed"),
-        (image, "] (the image below disk root)?"),
+        (image, "] (the master below disk root)?"),
     ] {
         // QEMU finds that somebody else is writing.
         let open = FileDevice::open_writable(&file, Caching::Buffered).unwrap();

@@ -18,8 +18,8 @@ pub(crate) struct BlockNode {
 pub(crate) enum Storage {
     /// A file or a device.
     Path(String),
-    /// An image in a Ceph pool.
-    Rbd { pool: String, image: String },
+    /// Storage at a server, by libvirt's words for it.
+    Server { protocol: String, name: String },
 }
 
 impl Libvirt {
@@ -51,10 +51,19 @@ fn node(value: &Value) -> Option<BlockNode> {
     let number = name.strip_prefix("libvirt-")?.strip_suffix("-storage")?;
     let opens = match text("filename") {
         Some(path) => Storage::Path(path),
-        None => Storage::Rbd {
-            pool: text("pool")?,
-            image: text("image")?,
-        },
+        None => {
+            let protocol = text("driver")?;
+            Storage::Server {
+                name: match protocol.as_str() {
+                    "rbd" => format!("{}/{}", text("pool")?, text("image")?),
+                    "iscsi" => format!("{}/{}", text("target")?, value.get("lun")?),
+                    "gluster" => format!("{}/{}", text("volume")?, text("path")?),
+                    "nbd" => text("export").unwrap_or_default(),
+                    _ => text("url")?,
+                },
+                protocol,
+            }
+        }
     };
     Some(BlockNode {
         number: number.parse().ok()?,
@@ -71,14 +80,22 @@ mod tests {
         let line = r#"PATH=/bin /usr/bin/qemu-system-x86_64 -nodefaults \
 -blockdev '{"driver":"file","filename":"/data/base","node-name":"libvirt-2-storage","read-only":true}' \
 -blockdev '{"node-name":"libvirt-2-format","driver":"raw","file":"libvirt-2-storage"}' \
--blockdev '{"driver":"rbd","pool":"p","image":"v","node-name":"libvirt-1-storage"}' -device x"#;
+-blockdev '{"driver":"rbd","pool":"p","image":"v","node-name":"libvirt-1-storage"}' \
+-blockdev '{"driver":"iscsi","target":"iqn.2001-04.com.example:a","lun":7,"node-name":"libvirt-3-storage"}' -device x"#;
         let path = Storage::Path("/data/base".to_owned());
-        let rbd = Storage::Rbd {
-            pool: "p".to_owned(),
-            image: "v".to_owned(),
+        let server = |protocol: &str, name: &str| Storage::Server {
+            protocol: protocol.to_owned(),
+            name: name.to_owned(),
         };
         let node = |number, opens| BlockNode { number, opens };
-        assert_eq!(nodes_in(line), [node(2, path), node(1, rbd)]);
+        assert_eq!(
+            nodes_in(line),
+            [
+                node(2, path),
+                node(1, server("rbd", "p/v")),
+                node(3, server("iscsi", "iqn.2001-04.com.example:a/7"))
+            ]
+        );
         assert_eq!(nodes_in("qemu -blockdev '{\"driver\":"), []);
     }
 }
