@@ -40,6 +40,10 @@ impl<'r> Resolver<'r> {
         let migration = self.migration(&found, pool.as_ref());
         let serial = match &spec.serial {
             Some(serial) => serial.value.clone(),
+            // Nobody else's is called so, without an identity.
+            None if name.as_str() == PlannedDisk::ROOT && vm.object.identity.is_none() => {
+                Serial::root()
+            }
             None => Serial::of_volume(name.as_str()),
         };
         let place = spec.place.clone();

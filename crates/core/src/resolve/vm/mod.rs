@@ -115,7 +115,7 @@ impl Resolver<'_> {
         Firmware::Uefi(Uefi {
             code: self.config.uefi.code.clone(),
             template: self.config.uefi.variables.clone(),
-            variables: format!("{}/vms/{}/uefi-variables", self.config.data_dir, vm.uuid),
+            variables: format!("{}/uefi/{}.fd", self.config.data_dir, vm.uuid),
         })
     }
 
