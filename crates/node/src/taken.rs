@@ -10,7 +10,8 @@ use crate::record::Made;
 use crate::verbs::Node;
 
 impl Node<'_> {
-    /// A device or a file belongs to one running VM at a time. A disk and its
+    /// A device or a file belongs to one running VM at a time, unless all who
+    /// have it agree. A disk and its
     /// partitions are one as well: whoever writes to it writes to them.
     pub(crate) fn refuse_taken(&self, plan: &Plan, made: &[Made]) -> Result<()> {
         refuse_overlapping(made)?;
@@ -50,8 +51,22 @@ fn refuse_overlapping(made: &[Made]) -> Result<()> {
 }
 
 impl Made {
-    /// What of the machine both lead to, in words.
+    /// In which way it is used.
+    fn access(&self) -> Option<&str> {
+        match self {
+            Self::Device { access, .. } | Self::Mount { access, .. } => access.as_deref(),
+            Self::Lease { access, .. } => Some(access),
+            _ => None,
+        }
+    }
+
+    /// What both lead to, in words, unless they agree to share it.
     fn shares_with(&self, other: &Self) -> Option<String> {
+        let alone = Access::WriteExclusive.name();
+        let agree = self.access() == other.access() && self.access().is_some_and(|it| it != alone);
+        if agree {
+            return None;
+        }
         match (self, other) {
             (Self::Mount { from: one, .. }, Self::Mount { from: two, .. }) => {
                 (one == two).then(|| one.display().to_string())
@@ -73,19 +88,18 @@ impl Made {
                 Self::Lease {
                     storage: one,
                     hosts: one_hosts,
-                    access,
+                    ..
                 },
                 Self::Lease {
                     storage: two,
                     hosts: two_hosts,
-                    access: other_access,
+                    ..
                 },
             ) => {
                 let apart = !one_hosts.is_empty()
                     && !two_hosts.is_empty()
                     && !one_hosts.iter().any(|host| two_hosts.contains(host));
-                let agree = access == other_access && access != Access::WriteExclusive.name();
-                (one == two && !apart && !agree).then(|| one.clone())
+                (one == two && !apart).then(|| one.clone())
             }
             _ => None,
         }

@@ -84,3 +84,33 @@ fn a_node_that_nobody_has_goes_with_its_last_user() {
     drop(another);
     assert_eq!(machine.things(), before);
 }
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn readers_share_a_device_and_a_writer_does_not() {
+    let machine = Machine::new("readers");
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "readers-base", Kind::RawDevice, &guest);
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let vm = |name: &str, is_reader: bool| {
+        let text = text.replace("name: readers-base", &format!("name: {name}"));
+        let text = match is_reader {
+            true => text.replace("options:", "readOnly: true\n      options:"),
+            false => text,
+        };
+        let file = machine.write(&format!("{name}.yaml"), text);
+        file.display().to_string()
+    };
+    let [one, two] = ["readers-one", "readers-two"].map(|name| vm(name, true));
+    let writer = vm("readers-writer", false);
+    machine.done(&["up", "-f", &one]);
+    machine.done(&["up", "-f", &two]);
+    let refused = machine.refused(&["up", "-f", &writer]);
+    let in_use = "is in use by VM default/readers-";
+    assert!(refused.contains(in_use), "{refused}");
+    machine.done(&["down", "readers-one", "readers-two", "--grace", "0"]);
+    machine.done(&["up", "-f", &writer]);
+    let refused = machine.refused(&["up", "-f", &one]);
+    assert!(refused.contains(in_use), "{refused}");
+    machine.done(&["down", "readers-writer", "--grace", "0"]);
+}

@@ -268,6 +268,7 @@ fn expose_device(disk: &PlannedDisk, device: &ExposedPath, whitelisted: bool) ->
         to: device.exposed.clone(),
         number: device.number,
         whitelisted,
+        access: disk.access,
     }
 }
 
@@ -276,6 +277,7 @@ fn expose_file(disk: &PlannedDisk, file: &ExposedPath) -> Step {
         disk: disk.name.clone(),
         from: file.from.clone(),
         to: file.exposed.clone(),
+        access: disk.access,
     }
 }
 

@@ -140,6 +140,8 @@ pub enum Step {
         number: Option<DeviceNumber>,
         /// It must be one that the whitelist allows.
         whitelisted: bool,
+        /// Who else may have it.
+        access: Access,
     },
     /// Check that a path is a regular file, hold it, and show it at a path of
     /// ours.
@@ -151,6 +153,8 @@ pub enum Step {
         from: HostPath,
         /// Where libvirt will find it.
         to: String,
+        /// Who else may have it.
+        access: Access,
     },
     /// Fill a persistent root from its image, unless it is complete.
     FillRoot {

@@ -35,15 +35,23 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
         },
         Step::WriteCloudInit { file, .. } => Made::File { path: file.into() },
         Step::ExposeDevice {
-            from, to, number, ..
+            from,
+            to,
+            number,
+            access,
+            ..
         } => Made::Device {
+            access: Some(access.name().to_owned()),
             path: to.into(),
             number: match number {
                 Some(number) => number.to_string(),
                 None => from.to_string(),
             },
         },
-        Step::ExposeFile { from, to, .. } => Made::Mount {
+        Step::ExposeFile {
+            from, to, access, ..
+        } => Made::Mount {
+            access: Some(access.name().to_owned()),
             path: to.into(),
             from: canonical(from),
         },
@@ -96,7 +104,7 @@ pub(crate) fn unmake(libvirt: &Libvirt, made: &Made) -> Result<()> {
             remove_directory_of(path);
             Ok(())
         }
-        Made::Device { path, number } => {
+        Made::Device { path, number, .. } => {
             hide_device(path, number)?;
             remove_directory_of(path);
             Ok(())

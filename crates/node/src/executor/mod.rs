@@ -95,10 +95,11 @@ impl Executor<'_> {
                 to,
                 number,
                 whitelisted,
+                ..
             } => self
                 .device(from, Path::new(to), *number, *whitelisted)
                 .map_err(|failure| failure.of(&format!("disk {disk}"))),
-            Step::ExposeFile { disk, from, to } => self
+            Step::ExposeFile { disk, from, to, .. } => self
                 .file(from, Path::new(to))
                 .map_err(|failure| failure.of(&format!("disk {disk}"))),
             Step::FillRoot {

@@ -52,9 +52,20 @@ pub(crate) enum Made {
     /// A file that the guest writes to.
     Volume { path: PathBuf },
     /// A device node of ours for a device of the machine.
-    Device { path: PathBuf, number: String },
+    Device {
+        path: PathBuf,
+        number: String,
+        /// Absent in records of old: alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        access: Option<String>,
+    },
     /// A file of the machine, shown at a path of ours.
-    Mount { path: PathBuf, from: PathBuf },
+    Mount {
+        path: PathBuf,
+        from: PathBuf,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        access: Option<String>,
+    },
     /// The right to use storage at a server, for as long as the VM runs.
     Lease {
         storage: String,
