@@ -59,6 +59,8 @@ pub struct Domain {
     pub interfaces: Vec<Interface>,
     /// Where everything goes that the guest writes to its serial port.
     pub serial_log: String,
+    /// What QEMU's Ceph client goes by, where a disk needs one.
+    pub ceph_config: Option<String>,
 }
 
 /// A network interface.
@@ -179,6 +181,22 @@ pub struct Disk {
     pub tuning: Tuning,
     /// How much of it the guest may use in a second.
     pub limits: IoLimits,
+}
+
+impl Disk {
+    /// Whether QEMU asks a Ceph cluster for some of it.
+    pub(crate) fn is_in_ceph(&self) -> bool {
+        let mut layers = std::iter::once(&self.top).chain(&self.below);
+        layers.any(|layer| {
+            matches!(
+                layer.at,
+                Location::Network {
+                    network: Network::Rbd(_),
+                    ..
+                }
+            )
+        })
+    }
 }
 
 /// Something with a format, at a place.

@@ -87,7 +87,11 @@ impl Domain {
     fn devices(&self) -> Element {
         element("devices")
             .child(text("emulator", &self.emulator))
-            .children(self.disks.iter().map(disk))
+            .children(
+                self.disks
+                    .iter()
+                    .map(|it| disk(it, self.ceph_config.as_deref())),
+            )
             .child(
                 element("controller")
                     .with("type", "scsi")
@@ -147,13 +151,13 @@ fn interface(interface: &Interface) -> Element {
         .child(pci(NETWORK_SLOT))
 }
 
-fn disk(disk: &Disk) -> Element {
+fn disk(disk: &Disk, ceph_config: Option<&str>) -> Element {
     element("disk")
         .with("type", kind(&disk.top.at))
         .with("device", disk.device.name())
         .child(driver(disk))
-        .child(source(&disk.top.at))
-        .child(backing_store(&disk.below))
+        .child(source(&disk.top.at, ceph_config))
+        .child(backing_store(&disk.below, ceph_config))
         .child(
             element("target")
                 .with("dev", disk.target.name())
@@ -191,7 +195,7 @@ fn driver(disk: &Disk) -> Element {
         .with_some("copy_on_read", disk.copy_on_read.then_some("on"))
 }
 
-fn source(at: &Location) -> Element {
+fn source(at: &Location, ceph_config: Option<&str>) -> Element {
     match at {
         // libvirt relabels nothing: rights on our files are set by us.
         Location::File(path) => element("source").with("file", path).child(no_relabel()),
@@ -209,7 +213,13 @@ fn source(at: &Location) -> Element {
                 .child(no_relabel())
                 .children(slices)
         }
-        Location::Network { network, auth } => network_source(network, auth.as_ref()),
+        Location::Network { network, auth } => {
+            let config = match network {
+                Network::Rbd(_) => ceph_config.map(|file| element("config").with("file", file)),
+                _ => None,
+            };
+            network_source(network, auth.as_ref()).children(config)
+        }
     }
 }
 
@@ -265,7 +275,7 @@ fn no_relabel() -> Element {
 }
 
 /// The whole chain, ended by an empty element.
-fn backing_store(layers: &[Layer]) -> Element {
+fn backing_store(layers: &[Layer], ceph_config: Option<&str>) -> Element {
     layers
         .iter()
         .rev()
@@ -273,7 +283,7 @@ fn backing_store(layers: &[Layer]) -> Element {
             element("backingStore")
                 .with("type", kind(&layer.at))
                 .child(element("format").with("type", layer.format.name()))
-                .child(source(&layer.at))
+                .child(source(&layer.at, ceph_config))
                 .child(below)
         })
 }

@@ -58,6 +58,7 @@ impl Draft {
             );
             Hypervisor::Qemu
         });
+        let disks: Vec<_> = self.disks.iter().filter_map(domain_disk).collect();
         let domain = Domain {
             hypervisor,
             name: format!("{}-{}", self.uuid, self.suffix),
@@ -70,7 +71,11 @@ impl Draft {
             vcpus: self.vcpus,
             cpu: self.cpu,
             emulator: config.emulator.clone(),
-            disks: self.disks.iter().filter_map(domain_disk).collect(),
+            ceph_config: disks
+                .iter()
+                .any(Disk::is_in_ceph)
+                .then(|| format!("{}/ceph/{}.conf", config.data_dir, self.uuid)),
+            disks,
             firmware: self.firmware,
             interfaces: self.interfaces,
             serial_log: format!("{}/vms/{}/serial.log", config.data_dir, self.uuid),
@@ -107,6 +112,9 @@ fn ensure_pool(share: &PoolShare) -> Step {
 
 fn domain_steps(domain: &Domain, running: bool) -> Vec<Step> {
     let mut steps = Vec::new();
+    if let Some(file) = &domain.ceph_config {
+        steps.push(Step::WriteCephConfig { file: file.clone() });
+    }
     if let Firmware::Uefi(uefi) = &domain.firmware {
         steps.push(Step::WriteFirmwareVariables {
             file: uefi.variables.clone(),

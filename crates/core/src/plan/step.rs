@@ -191,6 +191,12 @@ pub enum Step {
         /// Its volume label.
         label: &'static str,
     },
+    /// Write what QEMU's Ceph client goes by: without it, a wrong key is noticed
+    /// after minutes.
+    WriteCephConfig {
+        /// Its file.
+        file: String,
+    },
     /// Make the machine's UEFI variables, unless they are there.
     WriteFirmwareVariables {
         /// Their file.
@@ -256,6 +262,7 @@ impl fmt::Display for Step {
             Self::AttachIdentity { set, identity, .. } => {
                 write!(f, "wait for identity {identity} of set {set}")
             }
+            Self::WriteCephConfig { file } => write!(f, "write {file} for QEMU's Ceph client"),
             Self::WriteFirmwareVariables { file, template } => {
                 write!(f, "copy {template} to {file} unless it is there")
             }

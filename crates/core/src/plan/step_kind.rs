@@ -31,5 +31,5 @@ macro_rules! step_kinds {
 step_kinds! {
     TakeLease EnsurePool PullImage CreateOverlay CloneMaster CreateVolume CreateDiskImage
     ExposeDevice ExposeFile FillRoot DefineSecret AskContainer AttachIdentity WriteCloudInit
-    WriteFirmwareVariables DefineDomain StartDomain
+    WriteCephConfig WriteFirmwareVariables DefineDomain StartDomain
 }

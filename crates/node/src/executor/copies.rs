@@ -2,7 +2,7 @@
 //! variables.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -78,6 +78,21 @@ pub(super) fn disk_image(file: &Path, size: ByteSize) -> Result<()> {
         new.name()
     });
     made.map_err(|error| on(file, "made", error))
+}
+
+/// How long a cluster may take to answer. A wrong key is not answered at all.
+const CEPH_CONFIG: &str = "[global]\nclient_mount_timeout = 30\n";
+
+/// What QEMU's Ceph client goes by.
+pub(super) fn ceph_config(file: &Path, user: Option<QemuUser>) -> Result<()> {
+    make_directory_of(file)?;
+    let made = NewFile::with_mode(file, Existing::Replace, 0o600).and_then(|new| {
+        let mut made = new.file()?;
+        made.write_all(CEPH_CONFIG.as_bytes())?;
+        own(&made, user)?;
+        new.name()
+    });
+    made.map_err(|error| on(file, "written", error))
 }
 
 /// The UEFI variables of a machine, as on a new one, unless it has some.

@@ -33,7 +33,9 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
                 access: access.name().to_owned(),
             },
         },
-        Step::WriteCloudInit { file, .. } => Made::File { path: file.into() },
+        Step::WriteCloudInit { file, .. } | Step::WriteCephConfig { file } => {
+            Made::File { path: file.into() }
+        }
         Step::ExposeDevice {
             from,
             to,

@@ -83,6 +83,7 @@ impl Executor<'_> {
             Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } => {
                 Err(needs_cluster(disk))
             }
+            Step::WriteCephConfig { file } => copies::ceph_config(Path::new(file), self.user),
             Step::WriteFirmwareVariables { file, template } => {
                 copies::variables(Path::new(file), Path::new(template), self.user)
             }

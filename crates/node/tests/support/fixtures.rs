@@ -54,7 +54,7 @@ impl Kind {
             StepKind::AskContainer | StepKind::AttachIdentity => Self::Ceph,
             StepKind::ExposeFile => Self::DiskImage,
             StepKind::FillRoot => Self::PersistentRoot,
-            StepKind::DefineSecret => Self::Ceph,
+            StepKind::DefineSecret | StepKind::WriteCephConfig => Self::Ceph,
         }
     }
 }

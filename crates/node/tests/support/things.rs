@@ -38,7 +38,7 @@ impl Machine {
         }
         // Images are the store's, and these directories stay once they are made.
         let stays = |path: &Path| {
-            ["images", "volumes", "vms", "cloud-init"]
+            ["images", "volumes", "vms", "cloud-init", "ceph", "uefi"]
                 .map(|name| data.join(name))
                 .contains(&path.to_owned())
                 || path == self.run_dir.join("vms")
