@@ -38,6 +38,12 @@ pub(crate) fn waiting_disk() -> Vec<u8> {
     build(&[&start(), &say(HELLO), ECHOES_ONE, COPIES, OFF])
 }
 
+/// The same, but instead of the rest it says the first line of each of so many
+/// further disks, in the order in which they boot.
+pub(crate) fn reading_disk(further: u8) -> Vec<u8> {
+    build(&[&start(), &say(HELLO), &says_lines(further), OFF])
+}
+
 fn build(code: &[&[u8]]) -> Vec<u8> {
     let code = code.concat();
     assert!(code.len() <= 510, "more than a sector");
@@ -79,6 +85,22 @@ const COPIES: &[u8] = &[
     // The third is written.
     0xb8, 0x01, 0x03, 0xb9, 0x03, 0x00, 0xcd, 0x13, // mov ax,0x0301; cx,3; int 0x13
 ];
+
+/// The first sector of each further disk, up to its first line break; a
+/// question mark if it cannot be read.
+fn says_lines(further: u8) -> Vec<u8> {
+    [
+        &[0xfc, 0xbf, 0x81, 0x00][..], // cld; mov di,0x81
+        // Once for each disk.
+        &[0x89, 0xfa, 0xbb, 0x00, 0x80], // mov dx,di; mov bx,0x8000
+        &[0xb8, 0x01, 0x02, 0xb9, 0x01, 0x00, 0xcd, 0x13], // mov ax,0x0201; cx,1; int 0x13
+        &[0x73, 0x06, 0xc7, 0x06, 0x00, 0x80, 0x3f, 0x0a], // jnc on; mov word [0x8000],"?\n"
+        &[0xbe, 0x00, 0x80, 0xba, 0xf8, 0x03], // mov si,0x8000; mov dx,0x3f8
+        &[0xac, 0xee, 0x3c, 0x0a, 0x75, 0xfa], // lodsb; out dx,al; cmp al,10; jne back
+        &[0x47, 0x81, 0xff, 0x81 + further, 0x00, 0x75, 0xd8], // inc di; cmp di,end; jne back
+    ]
+    .concat()
+}
 
 /// Power management is connected, enabled at version 1.2, and told to switch
 /// off.

@@ -230,13 +230,24 @@ impl Machine {
         console.wait().unwrap();
     }
 
-    /// What virsh prints, if it succeeds.
-    pub(crate) fn virsh(&self, arguments: &[&str]) -> Option<String> {
-        let output = Command::new("virsh")
+    /// What virsh prints; it must succeed.
+    pub(crate) fn virsh_done(&self, arguments: &[&str]) -> String {
+        let output = self.virsh_output(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn virsh_output(&self, arguments: &[&str]) -> Output {
+        Command::new("virsh")
             .args(["-q", "-c", &self.libvirt])
             .args(arguments)
             .output()
-            .unwrap();
+            .unwrap()
+    }
+
+    /// What virsh prints, if it succeeds.
+    pub(crate) fn virsh(&self, arguments: &[&str]) -> Option<String> {
+        let output = self.virsh_output(arguments);
         output
             .status
             .success()

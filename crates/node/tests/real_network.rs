@@ -1,0 +1,210 @@
+//! VMs whose disks are at servers: real ones, read by a guest that really runs.
+//! And every domain that the plan can have of such a disk, judged by libvirt
+//! and QEMU, which open it.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+#[path = "network/disks.rs"]
+mod disks;
+#[path = "network/matrix.rs"]
+mod matrix;
+mod support;
+#[path = "../../disklet/tests/support/xml.rs"]
+mod xml;
+
+use std::path::Path;
+use std::process::Command;
+
+use disks::{ServerDisk, vm};
+use support::daemon::is_beside_own;
+use support::servers::{Kind, Server};
+use support::things::with_secrets;
+use support::{Machine, guest};
+
+/// Boots a VM from an image, has its guest read the first line of each further
+/// disk, and removes it.
+fn assert_guest_reads(machine: &Machine, name: &str, items: &str, objects: &str, texts: &[&str]) {
+    let further = u8::try_from(texts.len()).unwrap();
+    machine.add_image("tiny", &guest::reading_disk(further));
+    let root = "      - source: {image: {name: virtlet.cloud/tiny}}\n        bootOrder: 1\n";
+    let text = vm(name, &format!("{root}{items}"), objects);
+    let manifest = machine.write("vm.yaml", text).display().to_string();
+    let before = machine.things();
+    machine.run_to_end(&manifest);
+    let log = machine.done(&["logs", name]).replace('\r', "");
+    let lines: Vec<_> = log.lines().collect();
+    assert_eq!(lines, [&[guest::HELLO], texts].concat());
+    machine.done(&["down", name, "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}
+
+/// The same for disks as they are written in a VM's manifest.
+fn assert_direct(machine: &Machine, name: &str, disks: &[ServerDisk]) {
+    let items = disks.iter().enumerate().map(|(index, disk)| {
+        let access = match disk.writable {
+            true => "write-exclusive",
+            false => "read-only",
+        };
+        disk.item(&format!(
+            "        access-mode: {access}\n        bootOrder: {}\n",
+            index + 2
+        ))
+    });
+    let items: String = items.collect();
+    let mut objects: Vec<_> = disks.iter().map(|disk| disk.objects.as_str()).collect();
+    objects.dedup();
+    let texts: Vec<_> = disks.iter().map(|disk| disk.text.as_str()).collect();
+    assert_guest_reads(machine, name, &items, &objects.concat(), &texts);
+}
+
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_guest_reads_an_rbd_image() {
+    let machine = Machine::new("net-rbd");
+    let _secrets = with_secrets();
+    assert_direct(&machine, "net-rbd", &[disks::rbd()]);
+}
+
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_guest_reads_units_with_and_without_a_password() {
+    let machine = Machine::new("net-iscsi");
+    let _secrets = with_secrets();
+    let named = Some("iqn.2024-01.test.disklet:guest");
+    let all = [
+        disks::iscsi_open(),
+        disks::iscsi_chap("chap", None),
+        disks::iscsi_chap("second", named),
+    ];
+    assert_direct(&machine, "net-iscsi", &all);
+}
+
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_guest_reads_nbd_exports_of_ports_and_of_a_socket() {
+    let machine = Machine::new("net-nbd");
+    let server = Server::shared(Kind::Nbd);
+    let all = [
+        disks::nbd(server, "tcp"),
+        disks::nbd(server, "empty"),
+        disks::nbd_socket(machine.run_dir()),
+    ];
+    assert_direct(&machine, "net-nbd", &all);
+}
+
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_guest_reads_a_file_of_gluster() {
+    let machine = Machine::new("net-gluster");
+    assert_direct(&machine, "net-gluster", &[disks::gluster()]);
+}
+
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_guest_reads_a_file_of_a_web_server() {
+    let machine = Machine::new("net-http");
+    let server = Server::shared(Kind::Http);
+    assert_direct(&machine, "net-http", &[disks::web(server, "http")]);
+}
+
+/// QEMU has the certificates of its node, for NBD as for the web.
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_guest_reads_what_is_encrypted() {
+    const CERTIFICATES: &str = "LIBVIRTD_NBD_TLS";
+    let machine = Machine::new("net-tls");
+    let certificates = machine.path("");
+    let settings = [(CERTIFICATES, certificates.to_str().unwrap())];
+    if !is_beside_own("a_guest_reads_what_is_encrypted", &settings) {
+        return;
+    }
+    let (nbd, web) = (Server::start(Kind::Nbd), Server::start(Kind::Http));
+    let both = [disks::nbd(&nbd, "tls"), disks::web(&web, "https")];
+    let certificates = std::env::var(CERTIFICATES).unwrap();
+    for file in ["ca-cert.pem", "client-cert.pem", "client-key.pem"] {
+        let from = Path::new(nbd.text("/tls/pki")).join(file);
+        std::fs::copy(from, Path::new(&certificates).join(file)).unwrap();
+    }
+    // An authority that nobody knows is not trusted.
+    let text = vm(
+        "net-unknown",
+        &both[1].item("        access-mode: read-only\n"),
+        "",
+    );
+    let unknown = machine.write("unknown.yaml", text);
+    let before = machine.things();
+    let refused = machine.refused(&["up", "-f", unknown.to_str().unwrap()]);
+    assert!(
+        refused.contains("server certificate verification failed"),
+        "{refused}"
+    );
+    assert_eq!(machine.things(), before);
+    trust(&machine, web.text("/caFile"));
+    assert_direct(&machine, "net-tls", &both);
+}
+
+/// Makes an authority one that the machine of the private libvirtd knows.
+fn trust(machine: &Machine, authority: &str) {
+    let known = machine.path("known");
+    std::fs::create_dir(&known).unwrap();
+    for name in ["ca-certificates.crt", "authority.pem"] {
+        std::fs::copy(authority, known.join(name)).unwrap();
+    }
+    let daemon = std::env::var("LIBVIRTD_PID").unwrap();
+    let status = Command::new("nsenter")
+        .arg(format!("--mount=/proc/{daemon}/ns/mnt"))
+        .args(["mount", "--bind"])
+        .arg(&known)
+        .arg("/etc/ssl/certs")
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_guest_reads_claims_of_volumes_at_servers() {
+    let machine = Machine::new("net-claims");
+    let _secrets = with_secrets();
+    let (ceph, iscsi) = (Server::shared(Kind::Ceph), Server::shared(Kind::Iscsi));
+    let unit = format!(
+        "iscsi: {{targetPortal: '{}:{}', iqn: '{}', lun: {}, chapAuthSession: true, secretRef: {{name: chap}}}}",
+        iscsi.text("/host"),
+        iscsi.number("/port"),
+        iscsi.text("/second/iqn"),
+        iscsi.number("/second/lun"),
+    );
+    let image = format!(
+        "rbd: {{monitors: ['{}:{}'], pool: {}, image: {}, user: {}, secretRef: {{name: ceph}}}}",
+        ceph.text("/monitors/0/host"),
+        ceph.number("/monitors/0/port"),
+        ceph.text("/pool"),
+        ceph.text("/image"),
+        ceph.text("/user"),
+    );
+    let objects = [
+        claim("unit", &unit),
+        claim("image", &image),
+        disks::chap_secret(iscsi),
+        disks::ceph_secret(ceph),
+    ];
+    // As the two documents write claims.
+    let items = "      - type: PersistentVolumeClaim\n        source: {name: unit}\n        target: {bus: scsi, device: sdc}\n        bootOrder: 2\n\
+                 \x20     - source: {pvc: {claimname: image}}\n        driver: {name: qemu}\n        bootOrder: 3\n";
+    let texts = [iscsi.text("/second/text"), ceph.text("/text")];
+    assert_guest_reads(&machine, "net-claims", items, &objects.concat(), &texts);
+}
+
+/// A claim, and the volume that it is bound to.
+fn claim(name: &str, source: &str) -> String {
+    let modes = "accessModes: [ReadWriteOnce]";
+    format!(
+        "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\n\
+         spec: {{{modes}, storageClassName: '', volumeName: {name}, resources: {{requests: {{storage: 4Mi}}}}}}\n\
+         ---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {name}}}\n\
+         spec: {{{modes}, capacity: {{storage: 4Mi}}, {source}}}\n"
+    )
+}
