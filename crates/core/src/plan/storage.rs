@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::facts::DeviceNumber;
-use crate::source::{Endpoint, Iqn, Lun, Nbd, Network};
+use crate::source::{Endpoint, Iqn, Lun, Nbd, NbdServer, Network};
 
 /// Storage that others can use as well. (What is made for a VM is its own.)
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,11 +84,16 @@ impl Storage {
             Network::Gluster(file) => {
                 Self::gluster(hosts(), file.volume.as_str(), file.path.as_str())
             }
-            // Encrypted or not, it is the same export.
+            // Encrypted or not, it is the same export. Case counts in its name,
+            // and not in the server's.
             Network::Nbd(nbd) => {
                 let plain = Nbd {
                     tls: false,
-                    ..nbd.clone()
+                    server: match &nbd.server {
+                        NbdServer::Tcp(endpoint) => NbdServer::Tcp(endpoint.in_lower_case()),
+                        NbdServer::Unix(path) => NbdServer::Unix(path.clone()),
+                    },
+                    export: nbd.export.clone(),
                 };
                 Self::Named(Network::Nbd(plain).to_string())
             }

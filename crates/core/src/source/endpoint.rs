@@ -39,6 +39,14 @@ impl Endpoint {
         Self::new(&read.host, read.port)
     }
 
+    /// Equal for names that are the same host's: case does not count.
+    pub(crate) fn in_lower_case(&self) -> Self {
+        Self {
+            host: self.host.to_ascii_lowercase(),
+            port: self.port,
+        }
+    }
+
     /// A DNS name or an IP address; IPv6 is without brackets.
     #[must_use]
     pub fn host(&self) -> &str {

@@ -58,9 +58,10 @@ checked! {
             && text.split('/').all(|part| !matches!(part, "" | "." | ".."));
     /// A unix socket of the node.
     SocketPath: "a path of a unix socket",
-        "an absolute path of at most 107 bytes without \"..\" and invisible characters",
-        |text| text.len() <= 107 && text.starts_with('/') && no_odd(text, "")
-            && !text.split('/').any(|part| part == "..");
+        "an absolute path of at most 107 bytes without empty, \".\" and \"..\" parts, and without invisible characters",
+        |text| text.len() <= 107 && no_odd(text, "") && text.strip_prefix('/').is_some_and(
+            // One path for one socket, so that two users of it are noticed.
+            |rest| rest.split('/').all(|part| !matches!(part, "" | "." | "..")));
 }
 
 fn no_odd(text: &str, odd: &str) -> bool {
@@ -224,7 +225,15 @@ mod tests {
             assert_eq!(GlusterVolume::parse(text), None, "{text:?}");
         }
         SocketPath::parse("/run/nbd.sock").unwrap();
-        for text in ["run/x", "/run/../x", "/a\0"] {
+        for text in [
+            "run/x",
+            "/run/../x",
+            "/run//x",
+            "/run/./x",
+            "/run/",
+            "/",
+            "/a\0",
+        ] {
             assert_eq!(SocketPath::parse(text), None, "{text:?}");
         }
         assert_eq!(SocketPath::parse(&format!("/{}", "a".repeat(107))), None);
