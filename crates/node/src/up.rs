@@ -42,7 +42,10 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         }
         let outcome = start(&node, plan).map_err(|failure| failure.of(&vm_name(plan)))?;
         say(&format!("{} {}", vm_name(plan), outcome.word()))?;
-        started.push((plan, outcome == Outcome::Started));
+        // What shall not run is not waited for.
+        if plan.is_to_run() {
+            started.push((plan, outcome == Outcome::Started));
+        }
     }
     // The records name the images from here on.
     drop(images);
@@ -80,6 +83,10 @@ enum Outcome {
     /// It was started before, and somebody or an error of a disk has stopped it
     /// for a while.
     Paused,
+    /// All is there, and it shall not run.
+    Prepared,
+    /// It was running before, and shall not run.
+    RunsOn,
 }
 
 impl Outcome {
@@ -88,11 +95,13 @@ impl Outcome {
             Self::Started => "started",
             Self::Running => "is running",
             Self::Paused => "is paused",
+            Self::Prepared => "is prepared and not started: running is false",
+            Self::RunsOn => "is running, although running is false: disklet down ends it",
         }
     }
 }
 
-/// Has a VM run. Who comes second waits for the first and finds it done.
+/// Has a VM run, if it shall. Who comes second waits for the first and finds it done.
 fn start(node: &Node<'_>, plan: &Plan) -> Result<Outcome> {
     let held = node.records.hold(plan.uuid)?;
     let before = held.read()?;
@@ -103,6 +112,7 @@ fn start(node: &Node<'_>, plan: &Plan) -> Result<Outcome> {
             node.set_phase(&held, Phase::Ready)?;
             node.tell_differences(plan)?;
             return Ok(match node.libvirt.state(plan.uuid)? {
+                _ if !plan.is_to_run() => Outcome::RunsOn,
                 Some(State::Paused) => Outcome::Paused,
                 _ => Outcome::Running,
             });
@@ -110,7 +120,8 @@ fn start(node: &Node<'_>, plan: &Plan) -> Result<Outcome> {
     }
     let held = node.prepare(plan, held, &UntilInterrupted)?;
     match node.start(plan, &UntilInterrupted) {
-        Ok(()) => Ok(Outcome::Started),
+        Ok(()) if plan.is_to_run() => Ok(Outcome::Started),
+        Ok(()) => Ok(Outcome::Prepared),
         Err(failure) if before.is_some() => Err(failure),
         Err(failure) => Err(node.undone(held, failure)),
     }

@@ -182,7 +182,8 @@ impl Node<'_> {
         before: Option<&Record>,
         _shared: File,
     ) -> Result<()> {
-        let made: Vec<Made> = plan.steps.iter().filter_map(made_by).collect();
+        let made = plan.steps.iter().filter_map(made_by);
+        let made: Vec<Made> = made.collect();
         let known = |made: &Made| {
             before.is_some_and(|record| record.made.iter().any(|there| there.is_at(made)))
         };

@@ -95,6 +95,7 @@ fn interrupted_up_is_undone(kind: Kind, command: &[&str]) -> BTreeSet<String> {
 fn an_interrupted_up_is_finished_by_the_next() {
     let cuts: Vec<_> = Kind::LOCAL
         .into_iter()
+        .chain([Kind::Uefi])
         .map(|kind| (kind, interrupted_up_is_finished_by_the_next(kind)))
         .collect();
     let within = |(kind, cuts): &&(Kind, BTreeSet<String>)| {

@@ -208,3 +208,54 @@ fn claim(name: &str, source: &str) -> String {
          spec: {{{modes}, capacity: {{storage: 4Mi}}, {source}}}\n"
     )
 }
+
+/// Who holds a storage is a VM that runs, whatever the storage is called.
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_unit_has_one_vm_unless_all_agree_to_share() {
+    let machine = Machine::new("net-lease");
+    let server = Server::shared(Kind::Iscsi);
+    machine.add_image("tiny", &guest::waiting_disk());
+    let manifest = |name: &str, host: &str, iqn: &str, access: &str| {
+        let root = "      - source: {image: {name: virtlet.cloud/tiny}}\n";
+        let unit = format!(
+            "      - source: {{iscsi: {{host: {{name: '{host}', port: {}}}, portal: '{iqn}', lun: {}}}}}\n        access-mode: {access}\n",
+            server.number("/port"),
+            server.number("/open/lun"),
+        );
+        let file = format!("{name}-{access}.yaml");
+        let file = machine.write(&file, vm(name, &format!("{root}{unit}"), ""));
+        file.display().to_string()
+    };
+    let iqn = server.text("/open/iqn");
+    let (slashed, loud) = (format!("{iqn}/"), iqn.to_uppercase());
+    let one = |access: &str| manifest("net-lease-one", "127.0.0.1", iqn, access);
+    let two = |access: &str| manifest("net-lease-two", "::1", &slashed, access);
+    let before = machine.things();
+
+    machine.done(&["up", "-f", &one("write-exclusive")]);
+    let held = machine.things();
+    for access in ["write-exclusive", "write-shared", "read-only"] {
+        let other = manifest("net-lease-loud", "::1", &loud, access);
+        let refused = machine.refused(&["up", "-f", &other]);
+        let unit = format!("iscsi unit {iqn}/1 is in use by VM default/net-lease-one");
+        assert!(refused.contains(&unit), "{refused}");
+        assert_eq!(machine.things(), held);
+    }
+    // Only while it runs.
+    machine.destroy("net-lease-one");
+    machine.done(&["up", "-f", &two("write-exclusive")]);
+    let refused = machine.refused(&["up", "-f", &one("write-exclusive")]);
+    assert!(refused.contains("VM default/net-lease-two"), "{refused}");
+    machine.done(&["down", "net-lease-one", "net-lease-two", "--grace", "0"]);
+
+    machine.done(&["up", "-f", &one("write-shared"), "-f", &two("write-shared")]);
+    let third = manifest("net-lease-three", "127.0.0.1", iqn, "read-only");
+    let refused = machine.refused(&["up", "-f", &third]);
+    assert!(
+        refused.contains("is in use by VM default/net-lease-"),
+        "{refused}"
+    );
+    machine.done(&["down", "net-lease-one", "net-lease-two", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}

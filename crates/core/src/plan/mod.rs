@@ -54,6 +54,14 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether the VM shall run; else it is only prepared.
+    #[must_use]
+    pub fn is_to_run(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| matches!(step, Step::StartDomain { .. }))
+    }
+
     /// The digests of the images that it uses, as far as they are known.
     pub fn images(&self) -> impl Iterator<Item = Sha256> + '_ {
         self.disks.iter().filter_map(|disk| match &disk.source {

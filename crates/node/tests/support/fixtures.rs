@@ -20,9 +20,11 @@ pub(crate) enum Kind {
     /// Instead of the overlay.
     PersistentRoot,
     Ceph,
-    /// A VM object: a clone of the image, UEFI, and a claim whose disk image
-    /// has to be made.
+    /// A VM object: a clone of the image, and a claim whose disk image has to
+    /// be made.
     Object,
+    /// The same with UEFI, which does not boot the smallest guest.
+    Uefi,
 }
 
 impl Kind {
@@ -47,9 +49,8 @@ impl Kind {
             | StepKind::DefineDomain
             | StepKind::StartDomain => Self::NewVolume,
             StepKind::ExposeDevice | StepKind::TakeLease => Self::RawDevice,
-            StepKind::CloneMaster
-            | StepKind::CreateDiskImage
-            | StepKind::WriteFirmwareVariables => Self::Object,
+            StepKind::CloneMaster | StepKind::CreateDiskImage => Self::Object,
+            StepKind::WriteFirmwareVariables => Self::Uefi,
             // Refused before anything is begun: they need a cluster.
             StepKind::AskContainer | StepKind::AttachIdentity => Self::Ceph,
             StepKind::ExposeFile => Self::DiskImage,
@@ -90,7 +91,7 @@ impl Fixture {
         machine.add_image("tiny", guest);
         let (disk, device) = match kind {
             Kind::NewVolume | Kind::Ceph => (None, None),
-            Kind::Object => {
+            Kind::Object | Kind::Uefi => {
                 std::fs::create_dir_all(machine.path("volume")).unwrap();
                 (Some(machine.path("volume/disk.img")), None)
             }
@@ -110,7 +111,8 @@ impl Fixture {
             _ => String::new(),
         };
         let text = match kind {
-            Kind::Object => object(name, &path),
+            Kind::Object => object(name, "bios", &path),
+            Kind::Uefi => object(name, "uefi", &path),
             kind => manifest(name, kind, &path),
         };
         let manifest = machine.write("pod.yaml", text).display().to_string();
@@ -178,7 +180,7 @@ fn manifest(name: &str, kind: Kind, path: &str) -> String {
                 "{type: ceph, monitor: '127.0.0.1:1', pool: p, volume: v, user: u, secret: QVFEZA==}",
             ),
         ),
-        Kind::DiskImage | Kind::Object => (String::new(), claim.to_owned()),
+        Kind::DiskImage | Kind::Object | Kind::Uefi => (String::new(), claim.to_owned()),
         Kind::BlockClaim => (devices_at("/dev/data"), claim.to_owned()),
         Kind::PersistentRoot => (devices_at("/"), claim.to_owned()),
     };
@@ -197,9 +199,9 @@ fn manifest(name: &str, kind: Kind, path: &str) -> String {
 }
 
 /// A VM object. Its disk image is the claim's, and stays.
-fn object(name: &str, path: &str) -> String {
+fn object(name: &str, firmware: &str, path: &str) -> String {
     format!(
-        "apiVersion: disklet.io/v1alpha1\nkind: VM\nmetadata:\n  name: {name}\nspec:\n  domain:\n    memory: 64Mi\n    firmware: {{type: uefi}}\n\
+        "apiVersion: disklet.io/v1alpha1\nkind: VM\nmetadata:\n  name: {name}\nspec:\n  domain:\n    memory: 64Mi\n    firmware: {{type: {firmware}}}\n\
          \x20   devices:\n      disks:\n      - source: {{image: {{name: virtlet.cloud/tiny}}}}\n        copy: {{mode: clone}}\n\
          \x20     - type: PersistentVolumeClaim\n        source: {{name: data, create: true}}\n        target: {{bus: scsi, device: sdb}}\n{}",
         claimed("Filesystem", path)
