@@ -225,6 +225,10 @@ fn by_hand(machine: &Machine, step: &Step) {
             let form: Vec<_> = form.into_iter().collect();
             machine.virsh_done(&[&set[..], &form].concat());
         }
+        Step::WriteCephConfig { file } => {
+            std::fs::create_dir_all(std::path::Path::new(file).parent().unwrap()).unwrap();
+            std::fs::write(file, "[global]\nclient_mount_timeout = 30\n").unwrap();
+        }
         Step::TakeLease { .. } | Step::DefineDomain { .. } | Step::StartDomain { .. } => {}
         other => panic!("{other}: not a step of such a disk"),
     }
@@ -232,7 +236,9 @@ fn by_hand(machine: &Machine, step: &Step) {
 
 fn undo(machine: &Machine, step: &Step) {
     match step {
-        Step::CreateOverlay { file, .. } | Step::CloneMaster { file, .. } => {
+        Step::CreateOverlay { file, .. }
+        | Step::CloneMaster { file, .. }
+        | Step::WriteCephConfig { file } => {
             std::fs::remove_file(file).unwrap();
         }
         Step::DefineSecret { uuid, .. } => {
