@@ -184,7 +184,7 @@ fn a_root_disk_is_not_laid_over_another_image() {
     let before = std::fs::read(&overlay).unwrap();
     machine.add_image("tiny", &guest::waiting_disk());
     let refused = machine.refused(&["up", "-f", &fixture.manifest]);
-    assert!(refused.contains("begun over another image"), "{refused}");
+    assert!(refused.contains("begun over another master"), "{refused}");
     assert_eq!(std::fs::read(&overlay).unwrap(), before);
 
     machine.add_image("tiny", &guest::disk());

@@ -230,13 +230,13 @@ fn a_unit_has_one_vm_unless_all_agree_to_share() {
     let iqn = server.text("/open/iqn");
     let (slashed, loud) = (format!("{iqn}/"), iqn.to_uppercase());
     let one = |access: &str| manifest("net-lease-one", "127.0.0.1", iqn, access);
-    let two = |access: &str| manifest("net-lease-two", "::1", &slashed, access);
+    let two = |access: &str| manifest("net-lease-two", "localhost", &slashed, access);
     let before = machine.things();
 
     machine.done(&["up", "-f", &one("write-exclusive")]);
     let held = machine.things();
     for access in ["write-exclusive", "write-shared", "read-only"] {
-        let other = manifest("net-lease-loud", "::1", &loud, access);
+        let other = manifest("net-lease-loud", "localhost", &loud, access);
         let refused = machine.refused(&["up", "-f", &other]);
         let unit = format!("iscsi unit {iqn}/1 is in use by VM default/net-lease-one");
         assert!(refused.contains(&unit), "{refused}");
