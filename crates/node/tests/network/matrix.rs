@@ -256,8 +256,13 @@ fn own_line(machine: &Machine, overlay: &str) -> String {
     let from = format!("json:{alone}");
     qemu_img(&["convert", "-O", "raw", &from, copy.to_str().unwrap()]);
     let bytes = std::fs::read(&copy).unwrap();
-    let line = bytes.split(|byte| *byte == b'\n').next().unwrap();
-    String::from_utf8_lossy(line).into_owned()
+    let sector = String::from_utf8_lossy(&bytes[..512]);
+    sector
+        .trim_end_matches('\0')
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn qemu_img(arguments: &[&str]) {
