@@ -77,10 +77,7 @@ fn an_unchanged_manifest_is_told_nothing_whatever_the_disks() {
         let machine = Machine::new(&name);
         let fixture = Fixture::of_guest(&machine, &name, kind, &guest::waiting_disk());
         machine.done(&["up", "-f", &fixture.manifest]);
-        // UEFI does not boot this guest.
-        if kind != Kind::Object {
-            machine.until_it_says(&name, guest::HELLO);
-        }
+        machine.until_it_says(&name, guest::HELLO);
         assert_eq!(notices(&machine, &fixture.manifest), "", "{kind:?}");
         machine.done(&["down", &name, "--grace", "0"]);
     }
