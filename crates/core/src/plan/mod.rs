@@ -3,6 +3,7 @@
 //! It is a value. Printing it changes nothing, and the executor consumes its
 //! steps as they are.
 
+mod access;
 mod build;
 mod disk;
 mod master;
@@ -12,10 +13,11 @@ mod step_kind;
 mod storage;
 mod view;
 
+pub use access::{Access, Copy, CopyMode};
 pub use build::Draft;
 pub use disk::{
-    Access, Claimed, Copy, CopyMode, ExposedPath, HostPath, Later, Migration, MountPoint,
-    NetworkKey, PlannedDisk, Size, Source, TuningWish, VolumeFile,
+    Claimed, ExposedPath, HostPath, Later, Migration, MountPoint, NetworkKey, PlannedDisk, Size,
+    Source, TuningWish, VolumeFile,
 };
 pub use master::Master;
 pub use pool::PoolShare;

@@ -5,6 +5,7 @@
 mod cloud_init;
 mod disk;
 mod machine;
+mod servers;
 mod source;
 mod words;
 

@@ -4,6 +4,7 @@
 mod claimed;
 mod flex;
 pub(super) mod nodes;
+mod piece;
 mod root;
 pub(super) mod volumes;
 
@@ -15,102 +16,12 @@ use super::Resolver;
 use super::sharing::{User, refuse_two_users};
 use crate::config::Config;
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::domain::{Bus, DeviceKind, Format, IoLimits, Serial, Target};
-use crate::guest::GuestPath;
+use crate::domain::{Bus, DeviceKind, Serial, Target};
 use crate::manifest::{VmPod, VolumeDevice, VolumeMount};
 use crate::names::{PoolName, VolumeName};
-use crate::plan::{
-    Access, Claimed, Copy, Migration, MountPoint, PlannedDisk, Size, Source, Storage, TuningWish,
-    VolumeFile,
-};
+use crate::plan::{Migration, PlannedDisk, Source, VolumeFile};
+pub(super) use piece::{Home, Piece};
 use volumes::{DiskVolume, DiskVolumes};
-
-/// A disk before it has its place on the bus.
-pub(super) struct Piece {
-    pub(super) name: String,
-    pub(super) serial: Serial,
-    pub(super) place: Place,
-    pub(super) device: DeviceKind,
-    pub(super) source: Source,
-    pub(super) master_format: Format,
-    pub(super) size: Size,
-    pub(super) access: Access,
-    pub(super) copy: Copy,
-    pub(super) pool: Option<PoolName>,
-    pub(super) read_only: bool,
-    pub(super) migration: Migration,
-    pub(super) mounts: Vec<MountPoint>,
-    pub(super) link: Option<GuestPath>,
-    pub(super) claim: Option<Claimed>,
-    pub(super) storage: Option<Storage>,
-    pub(super) boot: Option<u32>,
-    pub(super) tuning: TuningWish,
-    pub(super) limits: IoLimits,
-}
-
-impl Piece {
-    /// A raw disk that the guest writes to and that travels with the VM.
-    pub(super) fn new(name: String, serial: Serial, place: Place, source: Source) -> Self {
-        Self {
-            name,
-            serial,
-            place,
-            device: DeviceKind::Disk,
-            source,
-            master_format: Format::Raw,
-            size: Size::OnNode,
-            access: Access::WriteExclusive,
-            copy: Copy::None,
-            pool: None,
-            read_only: false,
-            migration: Migration::Copied,
-            mounts: Vec::new(),
-            link: None,
-            claim: None,
-            storage: None,
-            boot: None,
-            tuning: TuningWish::default(),
-            limits: IoLimits::default(),
-        }
-    }
-
-    /// The same, which the guest may only read if so.
-    pub(super) fn reading_only(self, read_only: bool) -> Self {
-        Self {
-            access: match read_only {
-                true => Access::ReadShared,
-                false => Access::WriteExclusive,
-            },
-            read_only,
-            ..self
-        }
-    }
-
-    pub(super) fn at(self, target: Target) -> PlannedDisk {
-        PlannedDisk {
-            name: self.name,
-            device: self.device,
-            target,
-            serial: self.serial,
-            source: self.source,
-            master_format: self.master_format,
-            size: self.size,
-            access: self.access,
-            copy: self.copy,
-            pool: self.pool,
-            mounts: self.mounts,
-            link: self.link,
-            claim: self.claim,
-            storage: self.storage,
-            migration: self.migration,
-            read_only: self.read_only,
-            boot: self.boot,
-            tuning: self.tuning,
-            limits: self.limits,
-            origin: None,
-        }
-    }
-}
 
 /// The VM pod whose disks are being resolved.
 #[derive(Clone, Copy)]
@@ -128,25 +39,6 @@ impl<'v> Vm<'v> {
             pod_uid: uid,
             in_cluster: uid.is_some(),
         }
-    }
-}
-
-/// Where a VM is going to be, as far as its disks depend on it.
-#[derive(Clone, Copy)]
-pub(super) struct Home<'v> {
-    pub(super) uuid: Uuid,
-    /// The node that its pod is bound to.
-    pub(super) node: Option<&'v str>,
-    /// Its pod's UID, by which the kubelet knows it.
-    pub(super) pod_uid: Option<&'v str>,
-    /// A kubelet mounts or maps its claims.
-    pub(super) in_cluster: bool,
-}
-
-impl Home<'_> {
-    /// The node it is bound to, as the storage of nodes names them.
-    fn nodes(&self) -> Option<Vec<String>> {
-        self.node.map(|node| vec![node.to_owned()])
     }
 }
 

@@ -8,26 +8,17 @@
 //! | nfs, hostPath, cephfs | disk.img | refused | disk.img |
 //! | flexVolume (ours) | as its type says | – | – |
 
-use disklet_flexvolume::{CephUser, Monitor, Options};
-
 use super::Vm;
 use super::disk::written_format;
-use super::master::{Found, check_family, iscsi_key};
+use super::master::Found;
 use super::matrix::Writable;
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::domain::{Format, KeyKind};
-use crate::facts::DISK_IMAGE;
-use crate::manifest::address::{ceph_user, endpoint, iqn, lun, rbd_name, refuse};
-use crate::manifest::{
-    ClaimDriver, DiskSpec, FlexVolume, GlusterfsVolume, IscsiVolume, PersistentVolume, PvSource,
-    RbdVolume, VolumeMode,
-};
+use crate::domain::Format;
+use crate::manifest::{ClaimDriver, DiskSpec, PvSource, VolumeMode};
 use crate::names::{ObjectName, VolumeName};
-use crate::plan::{NetworkKey, Size};
+use crate::plan::Size;
 use crate::resolve::Resolver;
 use crate::resolve::disks::volumes::ClaimedDisk;
-use crate::source::{Endpoint, Gluster, GlusterPath, GlusterVolume, Iscsi, Network, Rbd};
-use crate::text::Secret;
 use crate::yaml::Spanned;
 
 /// Who opens a claim's volume.
@@ -57,12 +48,12 @@ fn opener(source: &PvSource, driver: Option<ClaimDriver>) -> Option<Opener> {
 
 /// A claim that a disk names.
 #[derive(Clone, Copy)]
-struct Wanted<'w> {
-    vm: Vm<'w>,
-    spec: &'w DiskSpec,
-    name: &'w VolumeName,
-    place: &'w Place,
-    create: bool,
+pub(super) struct Wanted<'w> {
+    pub(super) vm: Vm<'w>,
+    pub(super) spec: &'w DiskSpec,
+    pub(super) name: &'w VolumeName,
+    pub(super) place: &'w Place,
+    pub(super) create: bool,
 }
 
 impl<'r> Resolver<'r> {
@@ -201,242 +192,9 @@ impl<'r> Resolver<'r> {
             volume: None,
         })
     }
-
-    /// Storage that QEMU opens itself.
-    fn direct_volume(
-        &self,
-        wanted: Wanted<'_>,
-        volume: &PersistentVolume,
-        diags: &mut Diagnostics,
-    ) -> Option<Found<'r>> {
-        let at = &volume.source.place;
-        let (network, key) = match &volume.source.value {
-            PvSource::Iscsi(iscsi) => self.iscsi_volume(wanted, iscsi, at, diags)?,
-            PvSource::Rbd(rbd) => self.rbd_volume(wanted, rbd, at, diags)?,
-            PvSource::Glusterfs(gluster) => {
-                (self.gluster_volume(wanted, gluster, at, diags)?, None)
-            }
-            _ => return None,
-        };
-        check_family(&network, at, diags)?;
-        Some(Found::at_server(network, key, written_format(wanted.spec)))
-    }
-
-    fn iscsi_volume(
-        &self,
-        wanted: Wanted<'_>,
-        volume: &IscsiVolume,
-        at: &Place,
-        diags: &mut Diagnostics,
-    ) -> Option<(Network, Option<NetworkKey>)> {
-        let chap = volume.discovery_chap.as_ref().filter(|chap| chap.value);
-        if let Some(chap) = chap {
-            diags.push(
-                Diagnostic::error(&chap.place, "CHAP for discovery cannot be had with QEMU's own driver")
-                    .help("remove chapAuthDiscovery: QEMU does not discover targets; or use driver: {name: kubelet}"),
-            );
-        }
-        if volume.other_portals > 0 {
-            diags.push(
-                Diagnostic::notice(at, "QEMU uses the first portal only")
-                    .found(format!("targetPortal and {} more", volume.other_portals)),
-            );
-        }
-        let portal = part(volume.portal.as_ref(), at, "targetPortal", diags)
-            .and_then(|text| endpoint(text, Iscsi::PORT, diags));
-        let target =
-            part(volume.target.as_ref(), at, "iqn", diags).and_then(|text| iqn(text, diags));
-        let unit = part(volume.lun.as_ref(), at, "lun", diags).and_then(|unit| lun(unit, diags));
-        let initiator = match &volume.initiator {
-            Some(text) => Some(iqn(text, diags)?),
-            None => None,
-        };
-        let key = match (&volume.secret, volume.session_chap) {
-            (Some(secret), true) => {
-                let own = wanted.vm.namespace();
-                let namespace = secret.namespace.as_ref().unwrap_or(own);
-                let login = self.chap(namespace, &secret.name, diags)?;
-                Some(iscsi_key(wanted.vm, wanted.name, login))
-            }
-            (None, true) => {
-                diags.push(
-                    Diagnostic::error(at, "chapAuthSession without a Secret")
-                        .help("name the Secret with secretRef"),
-                );
-                None
-            }
-            (_, false) => None,
-        };
-        let network = Network::Iscsi(Iscsi {
-            portal: portal?,
-            target: target?,
-            lun: unit?,
-            initiator,
-        });
-        chap.is_none().then_some((network, key))
-    }
-
-    fn rbd_volume(
-        &self,
-        wanted: Wanted<'_>,
-        volume: &RbdVolume,
-        at: &Place,
-        diags: &mut Diagnostics,
-    ) -> Option<(Network, Option<NetworkKey>)> {
-        let monitors: Option<Vec<_>> = volume
-            .monitors
-            .iter()
-            .map(|text| endpoint(text, Monitor::DEFAULT_PORT, diags))
-            .collect();
-        if volume.monitors.is_empty() {
-            diags.push(missing(at, "monitors"));
-        }
-        let default_pool = Spanned {
-            value: RbdVolume::POOL.to_owned(),
-            place: at.clone(),
-        };
-        let pool = rbd_name(
-            volume.pool.as_ref().unwrap_or(&default_pool),
-            "a pool",
-            diags,
-        );
-        let image = part(volume.image.as_ref(), at, "image", diags)
-            .and_then(|text| rbd_name(text, "an rbd image", diags));
-        let user = match &volume.user {
-            Some(text) => ceph_user(text, diags)?,
-            None => CephUser::default(),
-        };
-        let key = match &volume.secret {
-            None => None,
-            Some(secret) => {
-                let own = wanted.vm.namespace();
-                let namespace = secret.namespace.as_ref().unwrap_or(own);
-                let key = self.ceph_key(namespace, &secret.name, diags)?;
-                Some(ceph_network_key(wanted, &user, key))
-            }
-        };
-        let network = Network::Rbd(Rbd {
-            monitors: monitors.filter(|all| !all.is_empty())?,
-            pool: pool?,
-            image: image?,
-            user,
-        });
-        Some((network, key))
-    }
-
-    /// The servers are those of the Endpoints that the volume names.
-    fn gluster_volume(
-        &self,
-        wanted: Wanted<'_>,
-        volume: &GlusterfsVolume,
-        at: &Place,
-        diags: &mut Diagnostics,
-    ) -> Option<Network> {
-        let name = part(volume.endpoints.as_ref(), at, "endpoints", diags)?;
-        let own = wanted.vm.namespace();
-        let Some(hosts) = self.gluster_hosts(own, volume) else {
-            let namespace = volume.namespace.as_deref().unwrap_or(own.as_str());
-            diags.push(
-                Diagnostic::error(
-                    &name.place,
-                    "the servers of the Gluster volume are not known",
-                )
-                .found(format!("Endpoints {} of namespace {namespace}", name.value))
-                .help("give the Endpoints with -f as well, with an address"),
-            );
-            return None;
-        };
-        let path = part(volume.path.as_ref(), at, "path", diags)?;
-        let Some(gluster) = GlusterVolume::parse(&path.value) else {
-            refuse(
-                &path.place,
-                GlusterVolume::WHAT,
-                &path.value,
-                GlusterVolume::ALLOWED,
-                diags,
-            );
-            return None;
-        };
-        Some(Network::Gluster(Gluster {
-            hosts,
-            volume: gluster,
-            path: GlusterPath::parse(DISK_IMAGE)?,
-        }))
-    }
-
-    /// A flexvolume of ours that a PersistentVolume has. What it makes anew
-    /// belongs to pods.
-    fn flex_master(
-        &self,
-        wanted: Wanted<'_>,
-        flex: &FlexVolume,
-        diags: &mut Diagnostics,
-    ) -> Option<Found<'r>> {
-        if let Some(driver) = &wanted.spec.driver {
-            diags.push(
-                Diagnostic::error(&driver.place, "a flexvolume's type says how it is opened")
-                    .help("remove driver"),
-            );
-        }
-        if wanted.create {
-            diags.push(idle_create(wanted.place));
-        }
-        let Options::Ceph(ceph) = &flex.options else {
-            diags.push(
-                Diagnostic::error(wanted.place, "only a ceph flexvolume can be a VM's claim")
-                    .help("use a volume of type local, or an image source with a copy"),
-            );
-            return None;
-        };
-        let network = Network::Rbd(Rbd {
-            monitors: ceph.monitors.iter().map(Endpoint::from).collect(),
-            pool: ceph.pool.clone(),
-            image: ceph.volume.clone(),
-            user: ceph.user.clone(),
-        });
-        let key = match (&flex.secret, &ceph.secret) {
-            (Some(secret), _) => {
-                let own = wanted.vm.namespace();
-                let namespace = secret.namespace.as_ref().unwrap_or(own);
-                Some(self.ceph_key(namespace, &secret.name, diags)?)
-            }
-            (None, Some(key)) => Some(Secret::new(key.expose())),
-            (None, None) => None,
-        };
-        let key = key.map(|key| ceph_network_key(wanted, &ceph.user, key));
-        Some(Found::at_server(network, key, written_format(wanted.spec)))
-    }
 }
 
-fn ceph_network_key(wanted: Wanted<'_>, user: &CephUser, key: Secret) -> NetworkKey {
-    NetworkKey {
-        uuid: wanted.vm.derived("ceph", wanted.name),
-        user: user.as_str().to_owned(),
-        kind: KeyKind::Ceph,
-        key,
-    }
-}
-
-/// A field without which a volume cannot be found.
-fn part<'p, T>(
-    value: Option<&'p T>,
-    at: &Place,
-    field: &str,
-    diags: &mut Diagnostics,
-) -> Option<&'p T> {
-    if value.is_none() {
-        diags.push(missing(at, field));
-    }
-    value
-}
-
-fn missing(at: &Place, field: &str) -> Diagnostic {
-    let mut place = at.clone();
-    place.path = place.path.key(field);
-    Diagnostic::error(&place, "is required but missing")
-}
-
-fn idle_create(place: &Place) -> Diagnostic {
+pub(super) fn idle_create(place: &Place) -> Diagnostic {
     Diagnostic::error(
         place,
         "create makes the disk.img of a filesystem volume, and there is none",
@@ -447,6 +205,7 @@ fn idle_create(place: &Place) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::{GlusterfsVolume, IscsiVolume, RbdVolume};
 
     #[test]
     fn the_table_is_the_designs() {

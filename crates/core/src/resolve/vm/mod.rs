@@ -2,6 +2,7 @@
 
 mod claim;
 mod cloud_init;
+mod direct;
 mod disk;
 mod master;
 mod matrix;

@@ -1,0 +1,272 @@
+//! Sources at servers.
+
+use disklet_flexvolume::{CephUser, Monitor};
+
+use super::source::DiskSource;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::manifest::address::{
+    ceph_user, iqn, lun, rbd_name, refuse, server, servers, spanned_int,
+};
+use crate::manifest::meta::parse_name;
+use crate::names::ObjectName;
+use crate::source::{
+    Gluster, GlusterPath, GlusterVolume, Iscsi, Nbd, NbdExport, NbdServer, Network, Rbd, SocketPath,
+};
+use crate::url::Url;
+use crate::yaml::{Fields, Spanned, Value, View};
+
+pub(super) fn read_iscsi(
+    view: &View<'_>,
+    beside: Option<Spanned<i64>>,
+    diags: &mut Diagnostics,
+) -> Option<DiskSource> {
+    let mut fields = view.fields(diags)?;
+    let portal = fields
+        .required("host", diags)
+        .and_then(|host| server(&host, Iscsi::PORT, diags));
+    let target = fields
+        .required_text("portal", diags)
+        .and_then(|text| iqn(&text, diags));
+    let within = spanned_int(&mut fields, "lun", diags);
+    let initiator = fields.spanned_text("initiator", diags);
+    let wrong_initiator = initiator.is_some();
+    let initiator = initiator.and_then(|text| iqn(&text, diags));
+    let auth = read_auth(&mut fields, diags);
+    let unit = match (within, beside) {
+        (Some(_), Some(beside)) => {
+            diags.push(
+                Diagnostic::error(&beside.place, "the number of the unit stands twice")
+                    .help("keep the one within iscsi"),
+            );
+            None
+        }
+        (Some(unit), None) | (None, Some(unit)) => lun(&unit, diags),
+        (None, None) => {
+            // Reported as missing, unless something that is none stands there.
+            let stands = view.node.get("lun").is_some();
+            if !stands {
+                fields.required("lun", diags);
+            }
+            None
+        }
+    };
+    fields.no_others(&["host", "portal", "lun", "auth", "initiator"], diags);
+    if wrong_initiator && initiator.is_none() {
+        return None;
+    }
+    let network = Network::Iscsi(Iscsi {
+        portal: portal?,
+        target: target?,
+        lun: unit?,
+        initiator,
+    });
+    Some(DiskSource::Network {
+        network,
+        auth: auth?,
+    })
+}
+
+pub(super) fn read_rbd(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
+    let mut fields = view.fields(diags)?;
+    let monitors = servers(&mut fields, "monitors", Monitor::DEFAULT_PORT, diags);
+    let pool = fields
+        .required_text("pool", diags)
+        .and_then(|text| rbd_name(&text, "a pool", diags));
+    let image = fields
+        .required_text("image", diags)
+        .and_then(|text| rbd_name(&text, "an rbd image", diags));
+    let user = match fields.spanned_text("user", diags) {
+        Some(text) => ceph_user(&text, diags),
+        None => Some(CephUser::default()),
+    };
+    let auth = read_auth(&mut fields, diags);
+    fields.no_others(&["monitors", "pool", "image", "user", "auth"], diags);
+    let network = Network::Rbd(Rbd {
+        monitors: monitors?,
+        pool: pool?,
+        image: image?,
+        user: user?,
+    });
+    Some(DiskSource::Network {
+        network,
+        auth: auth?,
+    })
+}
+
+/// Fields by which people would give an NBD disk certificates of its own.
+const CERTIFICATES: [&str; 6] = [
+    "auth",
+    "ca",
+    "caSecretRef",
+    "certificates",
+    "secretRef",
+    "tlsSecretRef",
+];
+
+pub(super) fn read_nbd(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
+    let mut fields = view.fields(diags)?;
+    let tls = fields.get("tls");
+    let own = CERTIFICATES.iter().find_map(|key| fields.get(key));
+    let own = own.or(tls
+        .clone()
+        .filter(|tls| matches!(tls.node.value, Value::Map(_))));
+    if let Some(own) = own {
+        diags.push(
+            Diagnostic::error(
+                &own.place,
+                "an NBD disk cannot have certificates of its own",
+            )
+            .allowed("tls: true, with the certificates of the node")
+            .help("the node's administrator sets them in libvirt's qemu.conf (nbd_tls)"),
+        );
+        return None;
+    }
+    let tls = tls.map_or(Some(false), |tls| tls.bool(diags));
+    let host = fields.get("host");
+    let unix = fields.spanned_text("unix", diags);
+    let server = match (host, unix) {
+        (Some(host), None) => server(&host, Nbd::PORT, diags).map(NbdServer::Tcp),
+        (None, Some(path)) => socket(&path, diags).map(NbdServer::Unix),
+        (host, _) => {
+            let problem = match host {
+                Some(_) => "an NBD server is at one place",
+                None => "says not where the NBD server is",
+            };
+            diags.push(Diagnostic::error(&view.place, problem).allowed("host, or unix"));
+            None
+        }
+    };
+    let export = match fields.spanned_text("export", diags) {
+        None => NbdExport::parse(""),
+        Some(text) => {
+            let export = NbdExport::parse(&text.value);
+            if export.is_none() {
+                refuse(
+                    &text.place,
+                    NbdExport::WHAT,
+                    &text.value,
+                    NbdExport::ALLOWED,
+                    diags,
+                );
+            }
+            export
+        }
+    };
+    fields.no_others(&["host", "unix", "export", "tls"], diags);
+    let network = Network::Nbd(Nbd {
+        server: server?,
+        export: export?,
+        tls: tls?,
+    });
+    Some(DiskSource::Network {
+        network,
+        auth: None,
+    })
+}
+
+fn socket(path: &Spanned<String>, diags: &mut Diagnostics) -> Option<SocketPath> {
+    let read = SocketPath::parse(&path.value);
+    if read.is_none() {
+        refuse(
+            &path.place,
+            SocketPath::WHAT,
+            &path.value,
+            SocketPath::ALLOWED,
+            diags,
+        );
+    }
+    read
+}
+
+pub(super) fn read_gluster(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
+    let mut fields = view.fields(diags)?;
+    let hosts = servers(&mut fields, "hosts", Gluster::PORT, diags);
+    let volume = fields.required_text("volume", diags).and_then(|text| {
+        let read = GlusterVolume::parse(&text.value);
+        if read.is_none() {
+            refuse(
+                &text.place,
+                GlusterVolume::WHAT,
+                &text.value,
+                GlusterVolume::ALLOWED,
+                diags,
+            );
+        }
+        read
+    });
+    let path = fields.required_text("path", diags).and_then(|text| {
+        let read = GlusterPath::parse(text.value.trim_start_matches('/'));
+        if read.is_none() {
+            refuse(
+                &text.place,
+                GlusterPath::WHAT,
+                &text.value,
+                GlusterPath::ALLOWED,
+                diags,
+            );
+        }
+        read
+    });
+    fields.no_others(&["hosts", "volume", "path"], diags);
+    let network = Network::Gluster(Gluster {
+        hosts: hosts?,
+        volume: volume?,
+        path: path?,
+    });
+    Some(DiskSource::Network {
+        network,
+        auth: None,
+    })
+}
+
+/// The address itself is not shown if it is wrong: a password may be in it.
+pub(super) fn read_http(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
+    let mut fields = view.fields(diags)?;
+    let url = fields
+        .required_text("url", diags)
+        .and_then(|text| match Url::parse(&text.value) {
+            Ok(url) => Some(text.map(|_| url)),
+            Err(error) => {
+                diags.push(
+                    Diagnostic::error(&text.place, format!("not an address of a file: it {error}"))
+                        .allowed("such as https://images.example.com/debian.raw"),
+                );
+                None
+            }
+        });
+    let auth = read_auth(&mut fields, diags);
+    fields.no_others(&["url", "auth"], diags);
+    Some(DiskSource::Http {
+        url: url?,
+        auth: auth?,
+    })
+}
+
+/// The Secret of `auth: {secretRef: NAME}`; the name may stand in a mapping, as
+/// Kubernetes writes it. Nothing at all if it was refused.
+#[expect(
+    clippy::option_option,
+    reason = "absent and refused are different things"
+)]
+fn read_auth(
+    fields: &mut Fields<'_>,
+    diags: &mut Diagnostics,
+) -> Option<Option<Spanned<ObjectName>>> {
+    let Some(view) = fields.get("auth") else {
+        return Some(None);
+    };
+    let mut auth = view.fields(diags)?;
+    let reference = auth.required("secretRef", diags);
+    auth.no_others(&["secretRef"], diags);
+    let reference = reference?;
+    let name = match reference.node.value {
+        Value::Map(_) => {
+            let mut inner = reference.fields(diags)?;
+            let name = inner.required_text("name", diags);
+            inner.no_others(&["name"], diags);
+            name?
+        }
+        _ => reference.spanned_text(diags)?,
+    };
+    parse_name(name, ObjectName::parse, diags).map(Some)
+}
