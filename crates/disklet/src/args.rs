@@ -41,8 +41,9 @@ pub(crate) enum Command {
 /// Show what the disks of VMs would be, and change nothing.
 ///
 /// A VM is a Pod with the annotation `kubernetes.io/target-runtime:
-/// virtlet.cloud` or with `runtimeClassName: disklet`. The objects that it
-/// refers to (PersistentVolumeClaim, PersistentVolume, ConfigMap, Secret) must
+/// virtlet.cloud` or with `runtimeClassName: disklet`, or an object of kind VM
+/// (see docs/vm-objects.md). The objects that it refers to
+/// (PersistentVolumeClaim, PersistentVolume, ConfigMap, Secret, Endpoints) must
 /// be in the input as well; its ServiceAccount counts if it is there. Claims
 /// without a status are bound as the cluster would bind them.
 ///
