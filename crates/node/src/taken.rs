@@ -24,6 +24,15 @@ impl Node<'_> {
                 shared.next()
             });
             let Some(what) = shared else { continue };
+            // Another daemon's VMs cannot be asked whether they run.
+            if other.libvirt != self.libvirt.address()? {
+                return Err(Failure::new(format!(
+                    "{what} may be in use by VM {}, whose daemon is {}",
+                    other.full_name(),
+                    other.libvirt
+                ))
+                .help("two VMs that write to one disk destroy it: remove that VM first, with disklet down --connect"));
+            }
             // In this order: whoever has let go has started it before.
             let is_held = self.records.is_held(other.uuid);
             if is_held || self.libvirt.is_running(other.uuid)? == Some(true) {

@@ -117,7 +117,7 @@ impl Node<'_> {
     /// Removes everything that a record names, in reverse, and then the record.
     pub(crate) fn release(&self, held: Held) -> Result<()> {
         if let Some(record) = held.read()? {
-            self.set_phase(&held, Phase::Releasing)?;
+            held.mark_releasing(&record)?;
             self.unmake_all(&record, |_| true)?;
         }
         cut::boundary(Cut::Forgetting);

@@ -114,3 +114,32 @@ fn readers_share_a_device_and_a_writer_does_not() {
     assert!(refused.contains(in_use), "{refused}");
     machine.done(&["down", "readers-writer", "--grace", "0"]);
 }
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_device_of_somebody_elses_qemu_is_left_alone() {
+    let machine = Machine::new("foreign-qemu");
+    let fixture = Fixture::new(&machine, "foreign-qemu", Kind::RawDevice);
+    let before = machine.things();
+    let drive = format!("file={},format=raw,if=virtio", fixture.device());
+    let mut foreign = std::process::Command::new("qemu-system-x86_64")
+        .args([
+            "-S", "-accel", "tcg", "-display", "none", "-monitor", "stdio",
+        ])
+        .args(["-drive", &drive])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It greets once its disks are open.
+    let mut greeting = [0; 4];
+    std::io::Read::read_exact(foreign.stdout.as_mut().unwrap(), &mut greeting).unwrap();
+    let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+    foreign.kill().unwrap();
+    foreign.wait().unwrap();
+    assert!(refused.contains("is in use"), "{refused}");
+    assert!(refused.contains("disk data"), "{refused}");
+    assert_eq!(machine.things(), before);
+    machine.done(&["up", "-f", &fixture.manifest]);
+    machine.done(&["down", "foreign-qemu", "--grace", "0"]);
+}

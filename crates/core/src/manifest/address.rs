@@ -7,6 +7,12 @@ use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::source::{Endpoint, Iqn, Lun};
 use crate::yaml::{Fields, Spanned, Value, View};
 
+/// Whether a text that is no name may be a password or a key instead, or have
+/// one in it: then it is not repeated.
+pub(crate) fn may_hold_a_secret(text: &str) -> bool {
+    text.contains(['@', '=', '?'])
+}
+
 /// Reports a value that is not what it should be.
 pub(crate) fn refuse(
     place: &Place,
@@ -15,11 +21,11 @@ pub(crate) fn refuse(
     allowed: &str,
     diags: &mut Diagnostics,
 ) {
-    diags.push(
-        Diagnostic::error(place, format!("not {what}"))
-            .found(format!("{found:?}"))
-            .allowed(allowed),
-    );
+    let problem = Diagnostic::error(place, format!("not {what}")).allowed(allowed);
+    diags.push(match may_hold_a_secret(found) {
+        true => problem,
+        false => problem.found(format!("{found:?}")),
+    });
 }
 
 /// `host[:port]`.
@@ -82,10 +88,11 @@ pub(crate) fn rbd_name(
     match RbdName::parse(&text.value) {
         Ok(name) => Some(name),
         Err(error) => {
-            diags.push(
-                Diagnostic::error(&text.place, format!("not {what}: {error}"))
-                    .found(format!("{:?}", text.value)),
-            );
+            let problem = Diagnostic::error(&text.place, format!("not {what}: {error}"));
+            diags.push(match may_hold_a_secret(&text.value) {
+                true => problem,
+                false => problem.found(format!("{:?}", text.value)),
+            });
             None
         }
     }
@@ -96,10 +103,11 @@ pub(crate) fn ceph_user(text: &Spanned<String>, diags: &mut Diagnostics) -> Opti
     match CephUser::parse(&text.value) {
         Ok(user) => Some(user),
         Err(error) => {
-            diags.push(
-                Diagnostic::error(&text.place, format!("not a Ceph user: {error}"))
-                    .found(format!("{:?}", text.value)),
-            );
+            let problem = Diagnostic::error(&text.place, format!("not a Ceph user: {error}"));
+            diags.push(match may_hold_a_secret(&text.value) {
+                true => problem,
+                false => problem.found(format!("{:?}", text.value)),
+            });
             None
         }
     }

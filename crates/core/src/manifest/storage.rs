@@ -26,6 +26,13 @@ pub enum RemoteStorage {
         /// The image.
         image: String,
     },
+    /// A directory of a Ceph filesystem.
+    Cephfs {
+        /// The hosts of the cluster's monitors.
+        monitors: Vec<String>,
+        /// The directory.
+        path: String,
+    },
     /// Any other, in words that are equal for equal storage.
     Named(String),
 }
@@ -43,6 +50,16 @@ pub(super) fn remote(volume: &Node) -> Option<RemoteStorage> {
             image: word(rbd.get("image")?)?.to_owned(),
         });
     }
+    if let Some(cephfs) = spec.get("cephfs") {
+        let Value::Seq(monitors) = &cephfs.get("monitors")?.value else {
+            return None;
+        };
+        let path = cephfs.get("path").and_then(word).unwrap_or("/");
+        return Some(RemoteStorage::Cephfs {
+            monitors: monitors.iter().filter_map(word).map(host_of).collect(),
+            path: canonical("path", path),
+        });
+    }
     let (kind, fields) = IDENTITIES
         .into_iter()
         .find(|(kind, _)| spec.get(kind).is_some())?;
@@ -50,12 +67,25 @@ pub(super) fn remote(volume: &Node) -> Option<RemoteStorage> {
     let mut words = Vec::new();
     for field in fields {
         match source.get(field).and_then(word) {
-            Some(word) => words.push(format!("{field} {word}")),
+            Some(word) => words.push(format!("{field} {}", canonical(field, word))),
             None if *field == "partition" => {}
             None => return None,
         }
     }
     Some(RemoteStorage::Named(format!("{kind} {}", words.join(", "))))
+}
+
+/// The same for spellings of one thing, and without what does not show.
+fn canonical(field: &str, word: &str) -> String {
+    let word: String = word.chars().flat_map(char::escape_debug).collect();
+    match field {
+        "server" | "driver" => word.trim_end_matches('.').to_ascii_lowercase(),
+        "path" => {
+            let parts = word.split('/').filter(|part| !matches!(*part, "" | "."));
+            parts.flat_map(|part| ["/", part]).collect()
+        }
+        _ => word,
+    }
 }
 
 /// A monitor listens on several ports, of which one or the other is written.

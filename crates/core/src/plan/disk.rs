@@ -303,6 +303,8 @@ pub enum Migration {
     Shared,
     /// The bytes travel with the VM.
     Copied,
+    /// It is not known yet where they are.
+    Unknown,
 }
 
 /// A mount in the guest.

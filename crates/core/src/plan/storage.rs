@@ -56,6 +56,12 @@ impl Storage {
         Self::clustered("gluster file", hosts, format!("{volume}/{path}"))
     }
 
+    /// A directory of a Ceph filesystem.
+    #[must_use]
+    pub fn cephfs<'m>(hosts: impl Iterator<Item = &'m str>, path: &str) -> Self {
+        Self::clustered("cephfs directory", hosts, path.to_owned())
+    }
+
     fn clustered<'m>(
         what: &'static str,
         hosts: impl Iterator<Item = &'m str>,

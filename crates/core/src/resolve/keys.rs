@@ -3,7 +3,7 @@
 use disklet_flexvolume::Key;
 
 use super::Resolver;
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, is_unprintable};
 use crate::manifest::{DataObject, DataRef, ObjectKind};
 use crate::names::{DataKey, Namespace, ObjectName};
 use crate::text::Secret;
@@ -119,7 +119,8 @@ impl Resolver<'_> {
 }
 
 fn login(object: &DataObject, users: &[&str], passwords: &[&str]) -> Option<Login> {
-    let user = text_under(object, users).filter(|user| !user.is_empty())?;
+    let shows = |user: &&str| !user.is_empty() && !user.chars().any(is_unprintable);
+    let user = text_under(object, users).filter(shows)?;
     let password = text_under(object, passwords)?;
     Some(Login {
         user: user.to_owned(),

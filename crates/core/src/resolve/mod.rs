@@ -259,7 +259,7 @@ fn missing_help<'k>(
     let mut elsewhere = known.filter(|(_, other)| other == name);
     match elsewhere.next() {
         Some((other, _)) => {
-            format!("there is one in namespace {other}; a pod uses those of its own")
+            format!("there is one in namespace {other}; a VM uses those of its own")
         }
         None => format!("give the {kind} with -f as well, or correct its name"),
     }

@@ -100,7 +100,11 @@ impl<'p> User<'p> {
         )
         .found(who)
         .help(format!(
-            "give each its own storage, or make the volumes read-only; the first is at {}",
+            "give each its own storage, or {}; the first is at {}",
+            match self.kind {
+                "VM" => "have all say access-mode: read-shared, or write-shared",
+                _ => "make the volumes read-only",
+            },
             other.place
         ))
     }

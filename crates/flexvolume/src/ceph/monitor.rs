@@ -51,7 +51,12 @@ fn split_bracketed(text: &str) -> Result<(String, Option<&str>), MonitorError> {
         None if rest.is_empty() => None,
         None => return Err(MonitorError::BadPort),
     };
-    Ok((address.to_string(), port))
+    // The same host as by its IPv4 address.
+    let host = match address.to_ipv4_mapped() {
+        Some(mapped) => mapped.to_string(),
+        None => address.to_string(),
+    };
+    Ok((host, port))
 }
 
 fn split_plain(text: &str) -> Result<(String, Option<&str>), MonitorError> {
@@ -68,7 +73,12 @@ fn split_plain(text: &str) -> Result<(String, Option<&str>), MonitorError> {
 /// No top-level domain is a number, so a name that ends in one is an IPv4
 /// address gone wrong.
 fn is_dns_name(name: &str) -> bool {
-    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    // In hexadecimal, too: libraries take such names for addresses.
+    let is_number = |label: &str| {
+        let hex = label.strip_prefix("0x").or(label.strip_prefix("0X"));
+        let is_hex = hex.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        is_hex || label.bytes().all(|byte| byte.is_ascii_digit())
+    };
     name.len() <= 253
         && name.split('.').all(is_dns_label)
         && !name.rsplit('.').next().is_some_and(is_number)
@@ -151,6 +161,7 @@ mod tests {
             ]
         );
         assert_eq!(Monitor::parse("[::1]").unwrap().host, "::1");
+        assert_eq!(list("[::ffff:192.0.2.1]").unwrap(), ["192.0.2.1:6789"]);
     }
 
     #[test]
@@ -165,6 +176,8 @@ mod tests {
             ("a,fd00::1:6789", NoBrackets),
             ("10.0.0.256", BadHost),
             ("10.0.1:6789", BadHost),
+            ("0xc0000201", BadHost),
+            ("192.0.2.0x1:6789", BadHost),
             ("-a", BadHost),
             ("a..b", BadHost),
             ("a/b", BadHost),

@@ -65,7 +65,7 @@ pub(super) fn clone(
 }
 
 /// The disk image of a claim, empty, unless there is one. It is the claim's.
-pub(super) fn disk_image(file: &Path, size: ByteSize) -> Result<()> {
+pub(super) fn disk_image(file: &Path, size: ByteSize, user: Option<QemuUser>) -> Result<()> {
     match fs::symlink_metadata(file) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -74,6 +74,7 @@ pub(super) fn disk_image(file: &Path, size: ByteSize) -> Result<()> {
     let made = NewFile::with_mode(file, Existing::Refuse, 0o600).and_then(|new| {
         let made = new.file()?;
         made.set_len(size.as_bytes())?;
+        own(&made, user)?;
         made.sync_all()?;
         new.name()
     });

@@ -27,7 +27,7 @@ use disklet_core::config::Config;
 use disklet_core::domain::KeyKind;
 use disklet_core::facts::{DeviceNumber, Questions};
 use disklet_core::names::Sha256;
-use disklet_core::plan::{HostPath, Master, Plan, Step};
+use disklet_core::plan::{Access, HostPath, Master, Plan, Step};
 use disklet_core::text::Secret;
 use uuid::Uuid;
 
@@ -77,7 +77,7 @@ impl Executor<'_> {
                 self.watch,
             ),
             Step::CreateDiskImage { disk, file, size } => {
-                copies::disk_image(Path::new(known_path(file)?), *size)
+                copies::disk_image(Path::new(known_path(file)?), *size, self.user)
                     .map_err(|failure| failure.of(&format!("disk {disk}")))
             }
             Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } => {
@@ -96,9 +96,9 @@ impl Executor<'_> {
                 to,
                 number,
                 whitelisted,
-                ..
+                access,
             } => self
-                .device(from, Path::new(to), *number, *whitelisted)
+                .device(from, Path::new(to), *number, *whitelisted, *access)
                 .map_err(|failure| failure.of(&format!("disk {disk}"))),
             Step::ExposeFile { disk, from, to, .. } => self
                 .file(from, Path::new(to))
@@ -170,11 +170,13 @@ impl Executor<'_> {
         to: &Path,
         number: Option<DeviceNumber>,
         whitelisted: bool,
+        access: Access,
     ) -> Result<()> {
         let from = known_path(from)?;
         // Held until it is shown: a number can be given to another device only
         // when nobody has this one open.
-        let (_open, number) = expose::open_device(Path::new(from), number)?;
+        let (open, number) = expose::open_device(Path::new(from), number)?;
+        expose::demand_unlocked(&open, from, access)?;
         if whitelisted && !self.is_allowed(number) {
             return Err(
                 Failure::new(format!("{from} is not on the whitelist any more"))

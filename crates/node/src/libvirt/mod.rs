@@ -200,7 +200,12 @@ impl Libvirt {
             gone_is_good(domain.destroy()).map_err(failed)?;
         }
         // UEFI variables are a file of ours, and go with the others.
-        let undefined = domain.undefine_flags(virt::sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM);
+        let undefined = domain.undefine_flags(
+            virt::sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
+                | virt::sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+                | virt::sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+                | virt::sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA,
+        );
         match undefined {
             Err(error) if !error.code().is(ErrorNumber::NoDomain) => Err(failed(error)),
             _ => Ok(()),

@@ -162,6 +162,24 @@ impl Held {
         replace_file(&path, &text, 0o600).map_err(|error| on(&path, "written", error))
     }
 
+    /// Says that all of it is about to go. Where there is no room for that it goes
+    /// all the same: that makes room, and whoever comes next makes it anew.
+    pub(crate) fn mark_releasing(&self, record: &Record) -> Result<()> {
+        let path = self.directory.join("record.json");
+        let record = Record {
+            phase: Phase::Releasing,
+            ..record.clone()
+        };
+        let text = serde_json::to_vec_pretty(&record)
+            .map_err(|error| Failure::new("the VM's record cannot be written").because(error))?;
+        match replace_file(&path, &text, 0o600) {
+            Err(error) if error.kind() != io::ErrorKind::StorageFull => {
+                Err(on(&path, "written", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Forgets the VM: the record first, so that a crash leaves no half.
     pub(crate) fn forget(self) -> Result<()> {
         let path = self.directory.join("record.json");

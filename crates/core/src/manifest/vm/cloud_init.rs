@@ -1,6 +1,6 @@
 //! What a VM object tells its guest at boot.
 
-use crate::cloudinit::ImageType;
+use crate::cloudinit::{ImageType, is_template_header};
 use crate::diag::{Diagnostic, Diagnostics, Place, is_private_key};
 use crate::manifest::annotations::{embedded_map, image_type, private_key};
 use crate::manifest::meta::required_name;
@@ -85,6 +85,16 @@ impl VmCloudInit {
 fn user_data(text: Spanned<String>, diags: &mut Diagnostics) -> VmUserData {
     if text.value.starts_with("#!") {
         return VmUserData::Script(text);
+    }
+    if text.value.lines().next().is_some_and(is_template_header) {
+        diags.push(
+            Diagnostic::error(
+                &text.place,
+                "a template cannot be merged before it is rendered",
+            )
+            .allowed("a cloud-config, or a script that begins with #!"),
+        );
+        return VmUserData::None;
     }
     let place = text.place.clone();
     let value = embedded_map(&text, diags);

@@ -5,14 +5,14 @@ use disklet_flexvolume::{CephUser, Monitor};
 use super::source::DiskSource;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::manifest::address::{
-    ceph_user, iqn, lun, rbd_name, refuse, server, servers, spanned_int,
+    ceph_user, iqn, lun, may_hold_a_secret, rbd_name, refuse, server, servers, spanned_int,
 };
 use crate::manifest::meta::parse_name;
 use crate::names::ObjectName;
 use crate::source::{
     Gluster, GlusterPath, GlusterVolume, Iscsi, Nbd, NbdExport, NbdServer, Network, Rbd, SocketPath,
 };
-use crate::url::Url;
+use crate::url::{Scheme, Url};
 use crate::yaml::{Fields, Spanned, Value, View};
 
 pub(super) fn read_iscsi(
@@ -220,7 +220,11 @@ pub(super) fn read_gluster(view: &View<'_>, diags: &mut Diagnostics) -> Option<D
 }
 
 /// The address itself is not shown if it is wrong: a password may be in it.
-pub(super) fn read_http(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
+pub(super) fn read_http(
+    view: &View<'_>,
+    wanted: Option<Scheme>,
+    diags: &mut Diagnostics,
+) -> Option<DiskSource> {
     let mut fields = view.fields(diags)?;
     let url = fields
         .required_text("url", diags)
@@ -236,10 +240,25 @@ pub(super) fn read_http(view: &View<'_>, diags: &mut Diagnostics) -> Option<Disk
         });
     let auth = read_auth(&mut fields, diags);
     fields.no_others(&["url", "auth"], diags);
-    Some(DiskSource::Http {
-        url: url?,
-        auth: auth?,
-    })
+    let url = url?;
+    if wanted.is_some_and(|wanted| wanted != url.value.scheme()) {
+        diags.push(
+            Diagnostic::error(&url.place, "not an address that begins with https://")
+                .help("write http as the source's kind, or https in the address"),
+        );
+        return None;
+    }
+    if url.value.login().is_some() {
+        diags.push(
+            Diagnostic::error(
+                &url.place,
+                "an address cannot have a user or a password in it",
+            )
+            .help("put them into a Secret, and name it with auth: {secretRef: NAME}"),
+        );
+        return None;
+    }
+    Some(DiskSource::Http { url, auth: auth? })
 }
 
 /// The Secret of `auth: {secretRef: NAME}`; the name may stand in a mapping, as
@@ -268,5 +287,13 @@ fn read_auth(
         }
         _ => reference.spanned_text(diags)?,
     };
+    if may_hold_a_secret(&name.value) {
+        diags.push(
+            Diagnostic::error(&name.place, "not the name of a Secret")
+                .allowed(ObjectName::RULE.allowed)
+                .help("put the key into a Secret, and name that"),
+        );
+        return None;
+    }
     parse_name(name, ObjectName::parse, diags).map(Some)
 }

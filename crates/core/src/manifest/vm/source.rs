@@ -1,10 +1,11 @@
 //! Where a VM object's disk comes from.
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::manifest::address::{refuse, spanned_int};
+use crate::manifest::address::{may_hold_a_secret, spanned_int};
 use crate::manifest::meta::required_name;
 use crate::names::{ImageName, ObjectName};
 use crate::source::Network;
+use crate::url::Scheme;
 use crate::url::Url;
 use crate::yaml::{Spanned, View};
 
@@ -100,7 +101,8 @@ impl DiskSource {
             "rbd" => read_rbd(view, diags),
             "nbd" => read_nbd(view, diags),
             "gluster" => read_gluster(view, diags),
-            "http" | "https" => read_http(view, diags),
+            "http" => read_http(view, None, diags),
+            "https" => read_http(view, Some(Scheme::Https), diags),
             "pvc" => read_claim(view, &["claimname", "claimName"], diags),
             "container" => read_container(view, diags),
             "image" => read_image(view, diags),
@@ -153,13 +155,10 @@ fn read_claim(view: &View<'_>, keys: &[&str], diags: &mut Diagnostics) -> Option
 fn read_container(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
     let mut fields = view.fields(diags)?;
     let image = fields.required_text("image", diags)?;
-    if image.value.is_empty() || image.value.chars().any(char::is_whitespace) {
-        refuse(
-            &image.place,
-            "a container image",
-            &image.value,
-            "a name without blanks, such as registry.example.com/volumes:1",
-            diags,
+    if let Err(error) = ImageName::parse(&image.value) {
+        diags.push(
+            Diagnostic::error(&image.place, format!("the container image's name {error}"))
+                .allowed("such as registry.example.com/volumes:1"),
         );
         return None;
     }
@@ -175,8 +174,7 @@ fn read_image(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
         Ok(image) => Some(DiskSource::Image(name.map(|_| image))),
         Err(error) => {
             let problem = Diagnostic::error(&name.place, format!("the image name {error}"));
-            let hidden = error == crate::names::ImageNameError::Credentials;
-            diags.push(match hidden {
+            diags.push(match may_hold_a_secret(&name.value) {
                 true => problem,
                 false => problem.found(format!("{:?}", name.value)),
             });

@@ -65,6 +65,9 @@ impl ClaimedDisk<'_> {
                 pool,
                 image,
             }) => Storage::rbd(monitors.iter().map(String::as_str), pool, image),
+            Some(RemoteStorage::Cephfs { monitors, path }) => {
+                Storage::cephfs(monitors.iter().map(String::as_str), path)
+            }
             Some(RemoteStorage::Named(name)) => Storage::Named(name.clone()),
             None => Storage::Named(format!("PersistentVolume {}", volume.name)),
         }

@@ -16,7 +16,7 @@ use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::Format;
 use crate::manifest::{ClaimDriver, DiskSpec, PvSource, VolumeMode};
 use crate::names::{ObjectName, VolumeName};
-use crate::plan::Size;
+use crate::plan::{Access, CopyMode, Size};
 use crate::resolve::Resolver;
 use crate::resolve::disks::volumes::ClaimedDisk;
 use crate::yaml::Spanned;
@@ -172,6 +172,20 @@ impl<'r> Resolver<'r> {
                 Diagnostic::error(place, "the disk.img of a volume is raw")
                     .found("qcow2")
                     .help("remove format, and convert the file with disklet image convert"),
+            );
+        }
+        let copied = spec
+            .copy
+            .as_ref()
+            .is_some_and(|it| it.mode.value != CopyMode::None);
+        let reads = spec
+            .access
+            .as_ref()
+            .is_some_and(|it| it.value == Access::ReadShared);
+        if create && (claimed.read_only || copied || reads) {
+            diags.push(
+                Diagnostic::error(place, "an empty disk is made to be written")
+                    .help("remove create: the disk is only read, or copied"),
             );
         }
         let size = (create && is_file).then_some(claimed.claim.request);

@@ -12,7 +12,7 @@ use crate::domain::{Bus, Cache, DeviceKind, Format, Io, Serial, Target};
 use crate::manifest::{DiskSource, DiskSpec, PersistentVolume};
 use crate::names::{PoolName, VolumeName};
 use crate::plan::{
-    Access, Copy, CopyMode, Later, Migration, PlannedDisk, Source, TuningWish, VolumeFile,
+    Access, Copy, CopyMode, Later, Migration, PlannedDisk, Source, Storage, TuningWish, VolumeFile,
 };
 use crate::resolve::Resolver;
 use crate::resolve::disks::Piece;
@@ -128,7 +128,17 @@ impl<'r> Resolver<'r> {
         });
         let place = identity.name.place.clone();
         let name = PlannedDisk::ROOT.to_owned();
-        Some(Piece::new(name, Serial::root(), place, source).at(target))
+        let namespace = vm.namespace();
+        let identity = &identity.name.value;
+        let piece = Piece {
+            migration: Migration::Unknown,
+            // One disk, which has one VM at a time.
+            storage: Some(Storage::Named(format!(
+                "identity {identity} of namespace {namespace}"
+            ))),
+            ..Piece::new(name, Serial::root(), place, source)
+        };
+        Some(piece.at(target))
     }
 
     /// Without a word about it, the guest boots from its first disk.

@@ -85,7 +85,10 @@ impl<'r> Resolver<'r> {
                 check_family(network, place, diags)?;
                 let key = match auth {
                     Some(secret) => Some(self.server_key(vm, name, network, secret, diags)?),
-                    None => None,
+                    None => {
+                        tell_no_key(network, place, diags);
+                        None
+                    }
                 };
                 Some(Found::at_server(network.clone(), key, format))
             }
@@ -165,10 +168,7 @@ impl<'r> Resolver<'r> {
             .is_some_and(|copy| copy.mode.value == CopyMode::Clone);
         let login = match auth {
             Some(secret) => Some(self.web_login(vm.namespace(), secret, diags)?),
-            None => url.value.login().map(|login| Login {
-                user: String::from_utf8_lossy(login.user.expose()).into_owned(),
-                password: login.password.clone(),
-            }),
+            None => None,
         };
         let place = auth.map_or(&url.place, |secret| &secret.place);
         let file = match (WebFile::of(&url.value), is_clone) {
@@ -262,7 +262,7 @@ impl<'r> Resolver<'r> {
             format: written_format(spec),
             size: Size::OnNode,
             writable: Writable::Yes,
-            migration: Migration::Shared,
+            migration: Migration::Unknown,
             storage: None,
             claim: None,
             volume: None,
@@ -314,8 +314,18 @@ pub(super) fn check_family(
     None
 }
 
+/// A user without a key is nobody to a cluster that asks.
+pub(super) fn tell_no_key(network: &Network, place: &Place, diags: &mut Diagnostics) {
+    if let Network::Rbd(_) = network {
+        diags.push(
+            Diagnostic::notice(place, "without a Secret the cluster is used without cephx")
+                .help("name the Secret with the user's key, unless the cluster asks for none"),
+        );
+    }
+}
+
 fn not_direct(why: NotDirect, place: &Place) -> Diagnostic {
-    let clone = "use copy: {mode: clone}, which downloads it, or source: {image: {name: URL}}";
+    let clone = "use copy: {mode: clone}, which downloads it";
     match why {
         NotDirect::Credentials => Diagnostic::error(
             place,
