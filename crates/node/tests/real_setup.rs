@@ -157,7 +157,7 @@ fn what_libvirt_says_names_the_disks_of_the_plan() {
         // QEMU finds that somebody else is writing.
         let open = FileDevice::open_writable(&file, Caching::Buffered).unwrap();
         open.lock(Access::Change).unwrap();
-        let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+        let refused = refused_with_a_reason(&machine, &fixture.manifest);
         drop(open);
         assert!(refused.contains("the VM cannot be started: "), "{refused}");
         assert!(refused.contains(named), "{named}: {refused}");
@@ -167,4 +167,18 @@ fn what_libvirt_says_names_the_disks_of_the_plan() {
     }
     machine.run_to_end(&fixture.manifest);
     machine.done(&["down", "whose", "--grace", "0"]);
+}
+
+/// Sometimes libvirt only says that QEMU has ended: it looks for the reason
+/// before virtlogd has written it down. Then there is nothing to explain.
+fn refused_with_a_reason(machine: &Machine, manifest: &str) -> String {
+    const MOST: usize = 10;
+    let mut told = String::new();
+    for _ in 0..MOST {
+        told = machine.refused(&["up", "-f", manifest]);
+        if told.contains("lock") {
+            break;
+        }
+    }
+    told
 }
