@@ -8,6 +8,8 @@ ROOT=$(cd -P "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 # Builds go to a cache outside the clone, so that a fresh clone builds warm.
 # Two clones may share it: the dependencies are built once, and cargo takes turns.
+# A build that is cut off half way must not leave pieces that do not fit together.
+export CARGO_INCREMENTAL=0
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/disklet/target}
 
 # Where script/bootstrap unpacks the kernel that the tests' guests boot.
