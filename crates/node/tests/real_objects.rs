@@ -221,7 +221,7 @@ fn uefi_starts_and_its_variables_go_with_the_vm() {
     let before = machine.things();
     machine.done(&["up", "-f", &manifest]);
     let uuid = machine.uuid();
-    let variables = machine.path(&format!("data/vms/{uuid}/uefi-variables"));
+    let variables = machine.path(&format!("data/uefi/{uuid}.fd"));
     let template = "/usr/share/OVMF/OVMF_VARS_4M.fd";
     let size = |path: &Path| path.metadata().unwrap().len();
     assert_eq!(size(&variables), size(Path::new(template)));
