@@ -16,6 +16,7 @@ use disklet_core::facts::{Fact, Facts, Questions};
 use disklet_core::plan::Plan;
 use disklet_core::resolve::resolve;
 
+use crate::executor::demand_supported;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::placing::tell_other_hosts;
@@ -56,21 +57,27 @@ impl<'a> Request<'a> {
             facts,
             diags,
         };
-        if request.is_wrong() {
+        let Some(plans) = request.first_plans() else {
             // The images that are there may give more to tell.
             request.resolve().map(drop)?;
+            return Ok(request);
+        };
+        for plan in &plans {
+            demand_supported(plan).map_err(|failure| failure.of(&plan.full_name()))?;
         }
         Ok(request)
     }
 
-    /// What is wrong without the images is wrong with them.
-    fn is_wrong(&self) -> bool {
+    /// The plans as far as they are known without images; nothing if something
+    /// is wrong, which it is with them as well.
+    fn first_plans(&self) -> Option<Vec<Plan>> {
         let mut first = Diagnostics::default();
         let Given {
             objects, config, ..
         } = &self.given;
-        resolve(objects, config, &self.facts, &mut first);
-        self.diags.errors() + first.errors() > 0 || !objects.has_vms()
+        let plans = resolve(objects, config, &self.facts, &mut first);
+        let is_right = self.diags.errors() + first.errors() == 0 && objects.has_vms();
+        is_right.then_some(plans)
     }
 
     pub(crate) fn config(&self) -> &Config {

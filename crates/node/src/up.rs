@@ -6,7 +6,6 @@ use disklet::vms::UpArgs;
 use disklet_core::config::Config;
 use disklet_core::plan::Plan;
 
-use crate::executor::demand_supported;
 use crate::failure::{Result, say};
 use crate::interrupt::UntilInterrupted;
 use crate::libvirt::{Libvirt, State};
@@ -26,9 +25,6 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         plans,
         images,
     } = request.plan()?;
-    for plan in &plans {
-        demand_supported(plan).map_err(|failure| failure.of(&vm_name(plan)))?;
-    }
     let records = Records::of(&config.data_dir);
     let node = Node {
         libvirt: &libvirt,
@@ -40,8 +36,8 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         if let Some(waiting) = &mut waiting {
             waiting.expect(plan.uuid);
         }
-        let outcome = start(&node, plan).map_err(|failure| failure.of(&vm_name(plan)))?;
-        say(&format!("{} {}", vm_name(plan), outcome.word()))?;
+        let outcome = start(&node, plan).map_err(|failure| failure.of(&plan.full_name()))?;
+        say(&format!("{} {}", plan.full_name(), outcome.word()))?;
         // What shall not run is not waited for.
         if plan.is_to_run() {
             started.push((plan, outcome == Outcome::Started));
@@ -52,8 +48,8 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
     if let Some(waiting) = &mut waiting {
         for (plan, now) in started {
             let outcome = waiting.until(&libvirt, plan.uuid, now);
-            let outcome = outcome.map_err(|failure| failure.of(&vm_name(plan)))?;
-            say(&format!("{} {outcome}", vm_name(plan)))?;
+            let outcome = outcome.map_err(|failure| failure.of(&plan.full_name()))?;
+            say(&format!("{} {outcome}", plan.full_name()))?;
         }
     }
     Ok(String::new())
@@ -68,10 +64,6 @@ fn open(args: &UpArgs, config: &Config, begun: Instant) -> Result<(Libvirt, Opti
     let deadline = args.timeout.map(|timeout| begun + timeout);
     let waiting = Waiting::new(wait, deadline, events, uri, &config.data_dir);
     Ok((libvirt, Some(waiting)))
-}
-
-fn vm_name(plan: &Plan) -> String {
-    format!("{}/{}", plan.namespace, plan.name)
 }
 
 /// What has become of a VM.

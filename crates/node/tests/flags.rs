@@ -149,3 +149,32 @@ fn no_refusal_names_a_flag_that_up_lacks() {
     }
     assert!(tried > 50, "{tried} inputs");
 }
+
+#[test]
+fn what_up_cannot_do_is_refused_before_anything_is_asked() {
+    let scratch = Scratch::new("unsupported");
+    let config = scratch.folder.join("config.yaml");
+    let image = "{source: {image: {name: nowhere.example.com/disk.img}}}";
+    for (spec, wanted) in [
+        (
+            "{source: {container: {image: storage}}}",
+            "default/vm: disk sdb: its storage comes from a cluster",
+        ),
+        (
+            "{source: {nbd: {host: a, export: b}}, copy: {mode: clone}}",
+            "default/vm: a copy of nbd export b at a:10809 cannot be made",
+        ),
+    ] {
+        let manifest = scratch.write(
+            "vm.yaml",
+            &format!(
+                "apiVersion: disklet.io/v1alpha1\nkind: VM\nmetadata: {{name: vm}}\n\
+                 spec: {{domain: {{devices: {{disks: [{image}, {spec}]}}}}}}\n"
+            ),
+        );
+        let told = scratch.up(&manifest, &config);
+        assert!(told.contains(wanted), "{told}");
+        assert!(told.contains("help: "), "{told}");
+        assert!(!scratch.folder.join("data").exists(), "nothing is made");
+    }
+}

@@ -56,6 +56,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Namespace and name, as users write them.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
     /// Whether the VM shall run; else it is only prepared.
     #[must_use]
     pub fn is_to_run(&self) -> bool {

@@ -66,23 +66,17 @@ impl Resolver<'_> {
                     secret.value,
                     mutual.join(" or ")
                 ))
-                .help("remove these keys, or use driver: {name: kubelet}"),
+                .help(
+                    "remove these keys, or have the kubelet use a claim: driver: {name: kubelet}",
+                ),
             );
             return None;
         }
-        let login = login(
-            object,
-            &["node.session.auth.username", "username"],
-            &["node.session.auth.password", "password"],
-        );
-        if login.is_none() {
-            diags.push(
-                Diagnostic::error(&secret.place, "the Secret has no user and password for CHAP")
-                    .found(format!("Secret {}", secret.value))
-                    .allowed("texts under node.session.auth.username and node.session.auth.password, or username and password"),
-            );
-        }
-        login
+        let names = [
+            ["node.session.auth.username", "username"],
+            ["node.session.auth.password", "password"],
+        ];
+        login(object, secret, &names[0], &names[1], diags)
     }
 
     /// Who one is to a web server.
@@ -93,15 +87,7 @@ impl Resolver<'_> {
         diags: &mut Diagnostics,
     ) -> Option<Login> {
         let object = self.secret(namespace, secret, diags)?;
-        let login = login(object, &["username"], &["password"]);
-        if login.is_none() {
-            diags.push(
-                Diagnostic::error(&secret.place, "the Secret has no user and password")
-                    .found(format!("Secret {}", secret.value))
-                    .allowed("texts under username and password"),
-            );
-        }
-        login
+        login(object, secret, &["username"], &["password"], diags)
     }
 
     fn secret(
@@ -118,14 +104,32 @@ impl Resolver<'_> {
     }
 }
 
-fn login(object: &DataObject, users: &[&str], passwords: &[&str]) -> Option<Login> {
+/// A user and a password, each under the first of its names that is there.
+fn login(
+    object: &DataObject,
+    secret: &Spanned<ObjectName>,
+    users: &[&str],
+    passwords: &[&str],
+    diags: &mut Diagnostics,
+) -> Option<Login> {
     let shows = |user: &&str| !user.is_empty() && !user.chars().any(is_unprintable);
-    let user = text_under(object, users).filter(shows)?;
-    let password = text_under(object, passwords)?;
-    Some(Login {
-        user: user.to_owned(),
-        password: Secret::new(password),
-    })
+    let user = text_under(object, users).filter(shows);
+    if let (Some(user), Some(password)) = (user, text_under(object, passwords)) {
+        return Some(Login {
+            user: user.to_owned(),
+            password: Secret::new(password),
+        });
+    }
+    diags.push(
+        Diagnostic::error(&secret.place, "the Secret has no user and password")
+            .found(format!("Secret {}", secret.value))
+            .allowed(format!(
+                "texts under {} and {}",
+                users.join(" or "),
+                passwords.join(" or ")
+            )),
+    );
+    None
 }
 
 /// The text under the first of the names that is there.
