@@ -25,6 +25,9 @@ pub struct Config {
     pub raw_devices: Vec<RawDeviceGlob>,
     /// Where the kubelet keeps its pods' volumes.
     pub kubelet_root: String,
+    /// Where the machine's own root directory is seen: that of a container is
+    /// another.
+    pub host_root: String,
     /// The QEMU program.
     pub emulator: String,
     /// How guests are run.
@@ -135,6 +138,7 @@ impl Default for Config {
             pools: BTreeMap::new(),
             raw_devices: RawDeviceGlob::parse(DEFAULT_GLOB).into_iter().collect(),
             kubelet_root: "/var/lib/kubelet".to_owned(),
+            host_root: "/".to_owned(),
             emulator: "/usr/bin/qemu-system-x86_64".to_owned(),
             hypervisor: HypervisorChoice::Auto,
             default_memory: ByteSize::from_bytes(1 << 30),

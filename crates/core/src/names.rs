@@ -105,6 +105,13 @@ names! {
         most: 63,
         valid: is_label,
     };
+    /// The UID of a pod, which the kubelet's directory of it is called by.
+    PodUid: NameRule {
+        what: "a pod's UID",
+        allowed: LABEL,
+        most: 63,
+        valid: is_label,
+    };
     /// The name of a storage pool, such as `volumes` or `fast`.
     PoolName: NameRule {
         what: "a pool name",

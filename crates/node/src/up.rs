@@ -30,6 +30,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         libvirt: &libvirt,
         config: &config,
         records: &records,
+        launcher: None,
     };
     let mut started = Vec::new();
     for plan in &plans {

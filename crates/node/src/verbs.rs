@@ -23,6 +23,8 @@ pub(crate) struct Node<'n> {
     pub(crate) libvirt: &'n Libvirt,
     pub(crate) config: &'n Config,
     pub(crate) records: &'n Records,
+    /// The launcher that a VM is run for, in a cluster.
+    pub(crate) launcher: Option<u32>,
 }
 
 impl Node<'_> {
@@ -241,6 +243,7 @@ impl Node<'_> {
             config: self.config,
             plan,
             user: self.libvirt.qemu_user()?,
+            launcher: self.launcher,
             watch,
         };
         for step in plan.steps.iter().filter(|step| wanted(step)) {
@@ -291,5 +294,8 @@ impl Node<'_> {
 
 /// Everything but the start.
 fn is_preparation(step: &Step) -> bool {
-    step.kind() != StepKind::StartDomain
+    !matches!(
+        step.kind(),
+        StepKind::StartDomain | StepKind::JoinLauncher | StepKind::ResumeDomain
+    )
 }

@@ -32,6 +32,7 @@ pub(crate) fn down(args: &DownArgs) -> Result<String> {
         libvirt: &libvirt,
         config: &config,
         records: &records,
+        launcher: None,
     };
     for record in wanted {
         let name = record.full_name();
@@ -98,6 +99,7 @@ pub(crate) fn gc(args: &GcArgs) -> Result<String> {
         libvirt: &libvirt,
         config: &config,
         records: &records,
+        launcher: None,
     };
     let removed = node.reconcile()?;
     let mut text = String::new();

@@ -8,6 +8,7 @@
 mod element;
 mod firmware;
 mod limits;
+mod links;
 mod target;
 mod tuning;
 mod xml;
@@ -16,6 +17,7 @@ use uuid::Uuid;
 
 pub use firmware::{Firmware, Uefi};
 pub use limits::IoLimits;
+pub use links::Sockets;
 pub use target::{Bus, Serial, Target};
 pub use tuning::{Cache, Io, Tuning};
 
@@ -59,6 +61,9 @@ pub struct Domain {
     pub interfaces: Vec<Interface>,
     /// Where everything goes that the guest writes to its serial port.
     pub serial_log: String,
+    /// What it is connected to in a cluster; absent: QEMU's own network, and a
+    /// terminal as console.
+    pub sockets: Option<Sockets>,
     /// What QEMU's Ceph client goes by, where a disk needs one.
     pub ceph_config: Option<String>,
 }
@@ -88,6 +93,14 @@ impl InterfaceModel {
     pub fn name(self) -> &'static str {
         match self {
             Self::Virtio => "virtio",
+            Self::E1000 => "e1000",
+        }
+    }
+
+    /// As QEMU calls the device.
+    pub(crate) fn device(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio-net-pci",
             Self::E1000 => "e1000",
         }
     }

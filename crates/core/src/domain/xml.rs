@@ -1,8 +1,8 @@
 //! A domain's XML.
 
 use super::element::{Element, element, text};
-use super::target::{BALLOON_SLOT, Bus, ENTROPY_SLOT, NETWORK_SLOT, SATA_SLOT, SCSI_SLOT, pci};
-use super::{Auth, Cpu, DeviceKind, Disk, Domain, Hypervisor, Interface, Io, Layer, Location};
+use super::target::{BALLOON_SLOT, Bus, ENTROPY_SLOT, SATA_SLOT, SCSI_SLOT, pci};
+use super::{Auth, Cpu, DeviceKind, Disk, Domain, Hypervisor, Io, Layer, Location};
 use crate::manifest::{CpuModel, CpuSetting};
 use crate::source::{Nbd, NbdServer, Network};
 
@@ -33,6 +33,7 @@ impl Domain {
         };
         element("domain")
             .with("type", hypervisor)
+            .with_some("xmlns:qemu", self.command_line_namespace())
             .child(text("name", &self.name))
             .child(text("uuid", self.uuid))
             .child(self.metadata())
@@ -52,6 +53,7 @@ impl Domain {
             .child(text("on_reboot", "restart"))
             .child(text("on_crash", "destroy"))
             .child(self.devices())
+            .children(self.command_line())
     }
 
     fn os(&self) -> Element {
@@ -105,27 +107,8 @@ impl Domain {
                     .with("model", "none"),
             )
             .children(self.sata_controller())
-            .children(self.interfaces.iter().map(interface))
-            .child(
-                element("serial")
-                    .with("type", "pty")
-                    .child(
-                        element("log")
-                            .with("file", &self.serial_log)
-                            .with("append", "on"),
-                    )
-                    .child(element("target").with("port", 0)),
-            )
-            .child(
-                element("console")
-                    .with("type", "pty")
-                    .child(
-                        element("log")
-                            .with("file", &self.serial_log)
-                            .with("append", "on"),
-                    )
-                    .child(element("target").with("type", "serial").with("port", 0)),
-            )
+            .children(self.interface_elements())
+            .children(self.serial_elements())
             // cloud-init makes SSH host keys at first boot: without entropy
             // from the host that can take minutes.
             .child(
@@ -140,15 +123,6 @@ impl Domain {
                     .child(pci(BALLOON_SLOT)),
             )
     }
-}
-
-/// All of a VM is on the pod's network, so it has one at most.
-fn interface(interface: &Interface) -> Element {
-    element("interface")
-        .with("type", "user")
-        .child(element("mac").with("address", &interface.mac))
-        .child(element("model").with("type", interface.model.name()))
-        .child(pci(NETWORK_SLOT))
 }
 
 fn disk(disk: &Disk, ceph_config: Option<&str>) -> Element {

@@ -6,7 +6,7 @@ use super::{DeviceNumber, Facts, ImageFact, PathFact};
 use crate::config::is_plain_host_path;
 use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
 use crate::manifest::{DiskSource, Input};
-use crate::names::Sha256;
+use crate::names::{Namespace, ObjectName, PodUid, Sha256};
 use crate::yaml::{self, Limits, View};
 
 const KIND: &str = "NodeFacts";
@@ -84,7 +84,17 @@ impl Facts {
         for (disk, view) in fields.entries("containers", diags) {
             self.take_answer(disk, &view, diags);
         }
-        let known = ["kind", "apiVersion", "paths", "images", "containers"];
+        for (vm, view) in fields.entries("launchers", diags) {
+            self.take_launcher(vm, &view, diags);
+        }
+        let known = [
+            "kind",
+            "apiVersion",
+            "paths",
+            "images",
+            "containers",
+            "launchers",
+        ];
         fields.no_others(&known, diags);
     }
 }
@@ -100,6 +110,28 @@ impl Facts {
             );
         } else if let Some(source) = DiskSource::read(view, diags) {
             self.answers.insert(disk.to_owned(), source);
+        }
+    }
+
+    /// A VM object's pod on that node.
+    fn take_launcher(&mut self, vm: &str, view: &View<'_>, diags: &mut Diagnostics) {
+        let key = vm.split_once('/').and_then(|(namespace, name)| {
+            let namespace = Namespace::parse(namespace).ok()?;
+            Some((namespace, ObjectName::parse(name).ok()?))
+        });
+        let Some(uid) = view.text(diags) else { return };
+        match (key, PodUid::parse(uid)) {
+            (Some(key), Ok(uid)) => drop(self.launchers.insert(key, uid)),
+            (None, _) => diags.push(
+                Diagnostic::error(&view.place, "not a VM")
+                    .found(format!("{vm:?}"))
+                    .allowed("NAMESPACE/VM, such as default/vm1"),
+            ),
+            (_, Err(rule)) => diags.push(
+                Diagnostic::error(&view.place, format!("not {}", rule.what))
+                    .found(format!("{uid:?}"))
+                    .allowed(rule.allowed),
+            ),
         }
     }
 }

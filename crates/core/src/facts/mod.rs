@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::config::Config;
-use crate::manifest::{DiskSource, Objects, PvSource, VolumeMode, VolumeSource};
-use crate::names::{ImageName, Sha256};
+use crate::manifest::{DiskSource, Key, Objects, PvSource, VolumeMode, VolumeSource};
+use crate::names::{ImageName, PodUid, Sha256};
 use crate::root::RootFact;
 use crate::units::ByteSize;
 use crate::yaml::Spanned;
@@ -37,6 +37,8 @@ pub struct Facts {
     /// What containers that make storage have answered, by namespace, VM and
     /// disk: `default/vm1/sda`.
     pub answers: BTreeMap<String, Spanned<DiskSource>>,
+    /// The launcher pods of VM objects, as far as they are on the node.
+    pub launchers: BTreeMap<Key, PodUid>,
     /// Whether somebody has looked at the node: a path without an answer is
     /// then known to be missing.
     pub looked: bool,

@@ -3,8 +3,8 @@
 use uuid::Uuid;
 
 use super::{
-    Copy, ExposedPath, Later, LeaseEnd, NetworkKey, Plan, PlannedDisk, PoolShare, Size, Source,
-    Step,
+    Copy, ExposedPath, Later, Launcher, LeaseEnd, NetworkKey, Plan, PlannedDisk, PoolShare, Size,
+    Source, Step,
 };
 use crate::cloudinit::CloudInit;
 use crate::config::Config;
@@ -40,6 +40,8 @@ pub struct Draft {
     pub interfaces: Vec<Interface>,
     /// Whether it shall run.
     pub running: bool,
+    /// The pod that it runs for.
+    pub launcher: Option<Launcher>,
     /// Its disks, in order.
     pub disks: Vec<PlannedDisk>,
     /// Its cloud-init image, if it has one.
@@ -79,6 +81,10 @@ impl Draft {
             firmware: self.firmware,
             interfaces: self.interfaces,
             serial_log: format!("{}/vms/{}/serial.log", config.data_dir, self.uuid),
+            sockets: self
+                .launcher
+                .as_ref()
+                .map(|_| Launcher::shown(&config.run_dir, self.uuid)),
         };
         let pools = PoolShare::of(&self.disks, config);
         let label = self.cloud_init.as_ref().map(CloudInit::label);
@@ -88,7 +94,12 @@ impl Draft {
             steps.extend(steps_of(disk, label));
             steps.extend(copy(disk));
         }
-        steps.extend(domain_steps(&domain, self.running));
+        steps.extend(domain_steps(&domain));
+        let launcher = self.launcher.as_ref();
+        steps.extend(launcher.map_or_else(
+            || start(&domain, self.running),
+            |launcher| launcher.start(&domain, &config.kubelet_root, self.running),
+        ));
         Plan {
             namespace: self.namespace,
             name: self.name,
@@ -110,7 +121,7 @@ fn ensure_pool(share: &PoolShare) -> Step {
     }
 }
 
-fn domain_steps(domain: &Domain, running: bool) -> Vec<Step> {
+fn domain_steps(domain: &Domain) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some(file) = &domain.ceph_config {
         steps.push(Step::WriteCephConfig { file: file.clone() });
@@ -125,12 +136,15 @@ fn domain_steps(domain: &Domain, running: bool) -> Vec<Step> {
         name: domain.name.clone(),
         uuid: domain.uuid,
     });
-    if running {
-        steps.push(Step::StartDomain {
-            name: domain.name.clone(),
-        });
-    }
     steps
+}
+
+fn start(domain: &Domain, running: bool) -> Vec<Step> {
+    let step = Step::StartDomain {
+        name: domain.name.clone(),
+        paused: false,
+    };
+    running.then_some(step).into_iter().collect()
 }
 
 /// A clone needs its master only while it is made.

@@ -6,6 +6,7 @@
 mod access;
 mod build;
 mod disk;
+mod launcher;
 mod master;
 mod pool;
 mod step;
@@ -19,6 +20,7 @@ pub use disk::{
     Claimed, ExposedPath, HostPath, Later, Migration, MountPoint, NetworkKey, PlannedDisk, Size,
     Source, TuningWish, VolumeFile,
 };
+pub use launcher::Launcher;
 pub use master::Master;
 pub use pool::PoolShare;
 pub use step::{LeaseEnd, Step};

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{Access, HostPath, Master, Size, Storage};
 use crate::domain::{Format, KeyKind};
 use crate::facts::DeviceNumber;
+use crate::names::PodUid;
 use crate::text::Secret;
 use crate::units::ByteSize;
 
@@ -156,6 +157,14 @@ pub enum Step {
         /// Who else may have it.
         access: Access,
     },
+    /// Check that a path of the launcher is a socket, and show it at a path of
+    /// ours.
+    ExposeSocket {
+        /// Where it is.
+        from: String,
+        /// Where QEMU will find it.
+        to: String,
+    },
     /// Fill a persistent root from its image, unless it is complete.
     FillRoot {
         /// The device, at our path.
@@ -214,6 +223,20 @@ pub enum Step {
     /// Start the domain.
     StartDomain {
         /// Its name.
+        name: String,
+        /// The guest does not run yet.
+        paused: bool,
+    },
+    /// Have QEMU live where the launcher does, so that the pod's limits are the
+    /// VM's.
+    JoinLauncher {
+        /// The launcher pod.
+        #[serde(serialize_with = "as_text")]
+        pod: PodUid,
+    },
+    /// Let a guest run that was started paused.
+    ResumeDomain {
+        /// The domain's name.
         name: String,
     },
 }
@@ -332,7 +355,13 @@ impl fmt::Display for Step {
                 write!(f, "write cloud-init image {file} ({label})")
             }
             Self::DefineDomain { name, .. } => write!(f, "define domain {name}"),
-            Self::StartDomain { name } => write!(f, "start domain {name}"),
+            Self::ExposeSocket { from, to } => write!(f, "check socket {from}, show it at {to}"),
+            Self::StartDomain { name, paused } => {
+                let how = if *paused { ", paused" } else { "" };
+                write!(f, "start domain {name}{how}")
+            }
+            Self::JoinLauncher { pod } => write!(f, "move QEMU to the launcher, pod {pod}"),
+            Self::ResumeDomain { name } => write!(f, "let domain {name} run"),
         }
     }
 }

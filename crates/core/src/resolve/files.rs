@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::Resolver;
 use super::user_data::missing_key;
+use super::{Reference, Resolver};
 use crate::cloudinit::GuestFile;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::guest::GuestPath;
@@ -178,7 +178,11 @@ impl Resolver<'_> {
         let of_account = || {
             let name = ObjectName::parse(&pod.service_account).ok()?;
             let key = (pod.meta.namespace.clone(), name);
-            self.objects.accounts.get(&key)?.mounts_token
+            let account = self.objects.accounts.get(&key);
+            let account = self
+                .missing
+                .note(account, || Reference::ServiceAccount(key))?;
+            account.mounts_token
         };
         pod.mounts_token.or_else(of_account).unwrap_or(true)
     }

@@ -10,6 +10,7 @@ mod disks;
 mod environment;
 mod files;
 mod keys;
+mod missing;
 mod sharing;
 mod user_data;
 mod vm;
@@ -20,6 +21,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 pub use devices::is_device_path;
+pub use missing::Reference;
 
 use crate::config::{Config, HypervisorChoice};
 use crate::diag::{Diagnostic, Diagnostics, Place, nearest};
@@ -30,6 +32,7 @@ use crate::names::{Namespace, ObjectName};
 use crate::plan::{Draft, Plan, PlannedDisk};
 use crate::yaml::Spanned;
 use claims::Bindings;
+use missing::Missing;
 use sharing::{User, refuse_two_users};
 
 /// Our namespace for name-based UUIDs.
@@ -42,10 +45,30 @@ pub fn resolve(
     facts: &Facts,
     diags: &mut Diagnostics,
 ) -> Vec<Plan> {
+    resolve_asking(objects, config, facts, diags).plans
+}
+
+/// What came of a resolution.
+#[derive(Debug)]
+pub struct Resolution {
+    /// The plans.
+    pub plans: Vec<Plan>,
+    /// What was looked for and is not in the input.
+    pub missing: BTreeSet<Reference>,
+}
+
+/// The same, and what else should be in the input.
+pub fn resolve_asking(
+    objects: &Objects,
+    config: &Config,
+    facts: &Facts,
+    diags: &mut Diagnostics,
+) -> Resolution {
     let resolver = Resolver {
         objects,
         config,
         facts,
+        missing: Missing::default(),
         bindings: Bindings::of(objects),
         allowed_devices: facts.allowed_devices(config),
     };
@@ -66,7 +89,10 @@ pub fn resolve(
     let of_vms = vms.iter().flat_map(|(vm, plan)| vm::users(vm, &plan.disks));
     refuse_two_users(of_pods.chain(of_vms), diags);
     let pods = pods.into_iter().map(|(_, plan)| plan);
-    pods.chain(vms.into_iter().map(|(_, plan)| plan)).collect()
+    Resolution {
+        plans: pods.chain(vms.into_iter().map(|(_, plan)| plan)).collect(),
+        missing: resolver.missing.into_set(),
+    }
 }
 
 /// A VM, for telling it from others.
@@ -142,6 +168,7 @@ struct Resolver<'r> {
     objects: &'r Objects,
     config: &'r Config,
     facts: &'r Facts,
+    missing: Missing,
     bindings: Bindings,
     allowed_devices: BTreeSet<DeviceNumber>,
 }
@@ -185,6 +212,7 @@ impl Resolver<'_> {
                 model: InterfaceModel::Virtio,
             }],
             running: true,
+            launcher: None,
             disks,
             cloud_init: Some(cloud_init.build()),
             known_later,
@@ -238,10 +266,11 @@ impl Resolver<'_> {
         name: &ObjectName,
     ) -> Option<&DataObject> {
         let key = (namespace.clone(), name.clone());
-        match kind {
+        let found = match kind {
             ObjectKind::ConfigMap => self.objects.config_maps.get(&key),
             ObjectKind::Secret => self.objects.secrets.get(&key),
-        }
+        };
+        self.missing.note(found, || Reference::data(kind, key))
     }
 }
 

@@ -22,6 +22,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use super::host::Host;
 use super::made::is_absence;
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
@@ -47,12 +48,12 @@ pub(super) fn demand_unlocked(device: &File, path: &str, access: Access) -> Resu
 
 /// Opens a device as nobody else may while it is mounted or otherwise taken.
 pub(super) fn open_device(
+    host: Host<'_>,
     path: &Path,
     wanted: Option<DeviceNumber>,
 ) -> Result<(File, DeviceNumber)> {
-    let flags = OFlags::RDWR | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
+    let file = match host.open(path, OFlags::RDWR | OFlags::EXCL | OFlags::NONBLOCK) {
+        Ok(file) => file,
         Err(Errno::BUSY) => {
             return Err(Failure::new(format!("device {} is in use", path.display()))
                 .help("it is mounted, or part of something else: lsblk and findmnt show of what"));
@@ -81,7 +82,7 @@ pub(super) fn open_device(
 
 /// Opens the disk image of a filesystem volume: no link, and nothing but a
 /// regular file.
-pub(super) fn open_image(path: &Path) -> Result<File> {
+pub(super) fn open_image(host: Host<'_>, path: &Path) -> Result<File> {
     let failed = |error: Errno| on(path, "opened", error.into());
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Failure::new(format!(
@@ -89,12 +90,9 @@ pub(super) fn open_image(path: &Path) -> Result<File> {
             path.display()
         )));
     };
-    let directory = rustix::fs::open(
-        directory,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(failed)?;
+    let directory = host
+        .open(directory, OFlags::PATH | OFlags::DIRECTORY)
+        .map_err(failed)?;
     let file = rustix::fs::openat2(
         &directory,
         name,
@@ -130,12 +128,26 @@ pub(super) fn show_file(file: &File, from: &Path, to: &Path, user: Option<QemuUs
         .metadata()
         .map_err(|error| on(from, "looked at", error))?;
     demand_rights(&meta, from, user)?;
-    let _place = prepare_place(to)?;
+    match show_place(&meta, to)? {
+        None => Ok(()),
+        Some(_place) => show_opened(file, to),
+    }
+}
+
+/// Makes place for something to be shown; nothing if it is shown already.
+/// Nobody else changes the place while the answer is held.
+pub(super) fn show_place(meta: &fs::Metadata, to: &Path) -> Result<Option<File>> {
+    let place = prepare_place(to)?;
     match fs::symlink_metadata(to) {
-        Ok(there) if (there.dev(), there.ino()) == (meta.dev(), meta.ino()) => return Ok(()),
+        Ok(there) if (there.dev(), there.ino()) == (meta.dev(), meta.ino()) => return Ok(None),
         Ok(_) => hide_file(to)?,
         Err(_) => {}
     }
+    Ok(Some(place))
+}
+
+/// Mounts what is open at a path of ours.
+pub(super) fn show_opened(file: &File, to: &Path) -> Result<()> {
     File::create_new(to)
         .and_then(|place| place.set_permissions(Permissions::from_mode(0o600)))
         .map_err(|error| on(to, "made", error))?;

@@ -57,6 +57,11 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
             path: to.into(),
             from: canonical(from),
         },
+        Step::ExposeSocket { from, to } => Made::Mount {
+            access: None,
+            path: to.into(),
+            from: from.into(),
+        },
         Step::DefineSecret { uuid, .. } => Made::Secret { uuid: *uuid },
         Step::DefineDomain { uuid, .. } => Made::Domain { uuid: *uuid },
         Step::PullImage { .. }
@@ -64,7 +69,9 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
         | Step::CreateDiskImage { .. }
         | Step::AskContainer { .. }
         | Step::AttachIdentity { .. }
-        | Step::StartDomain { .. } => return None,
+        | Step::StartDomain { .. }
+        | Step::JoinLauncher { .. }
+        | Step::ResumeDomain { .. } => return None,
     };
     Some(made)
 }

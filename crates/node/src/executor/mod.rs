@@ -7,6 +7,8 @@
 mod copies;
 mod expose;
 mod filesystem;
+mod host;
+mod launcher;
 mod made;
 mod nodes;
 mod partitions;
@@ -26,7 +28,7 @@ use disklet_block::convert::Watch;
 use disklet_core::config::Config;
 use disklet_core::domain::KeyKind;
 use disklet_core::facts::{DeviceNumber, Questions};
-use disklet_core::names::Sha256;
+use disklet_core::names::{PodUid, Sha256};
 use disklet_core::plan::{Access, HostPath, Master, Plan, Step};
 use disklet_core::text::Secret;
 use uuid::Uuid;
@@ -34,6 +36,8 @@ use uuid::Uuid;
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::{Libvirt, QemuUser};
 
+pub(crate) use host::Host;
+pub(crate) use launcher::open_socket;
 pub(crate) use made::{is_there, made_by, unmake};
 pub(crate) use nodes::sweep_nodes;
 
@@ -44,6 +48,8 @@ pub(crate) struct Executor<'e> {
     pub(crate) plan: &'e Plan,
     /// Who shall be able to open what is made.
     pub(crate) user: Option<QemuUser>,
+    /// The process that the VM runs for.
+    pub(crate) launcher: Option<u32>,
     pub(crate) watch: &'e dyn Watch,
 }
 
@@ -116,7 +122,7 @@ impl Executor<'_> {
                     offset: *offset,
                     overwrite: *recreate,
                 };
-                let (open, _) = expose::open_device(Path::new(device), None)?;
+                let (open, _) = expose::open_device(Host::OURS, Path::new(device), None)?;
                 root::have(open, &self.device_behind(device), &wanted, self.watch)
                     .map_err(|failure| failure.of("disk root"))
             }
@@ -139,8 +145,29 @@ impl Executor<'_> {
                 };
                 self.libvirt.define(name, &xml)
             }
-            Step::StartDomain { .. } => self.libvirt.start(self.plan.uuid),
+            Step::ExposeSocket { from, to } => {
+                launcher::expose_socket(self.host(), Path::new(from), Path::new(to))
+            }
+            Step::StartDomain { paused, .. } => self.libvirt.start(self.plan.uuid, *paused),
+            Step::JoinLauncher { pod } => self.join(pod),
+            Step::ResumeDomain { .. } => self.libvirt.resume(self.plan.uuid),
         }
+    }
+
+    fn host(&self) -> Host<'_> {
+        Host(&self.config.host_root)
+    }
+
+    fn join(&self, pod: &PodUid) -> Result<()> {
+        let Some(launcher) = self.launcher else {
+            return Err(Failure::new(format!(
+                "the launcher, pod {pod}, is not connected"
+            )));
+        };
+        let qemu = self
+            .libvirt
+            .process_of(&self.plan.domain.name, self.plan.uuid)?;
+        launcher::join(self.host(), qemu, launcher, pod)
     }
 
     /// Ceph prints keys in base64; QEMU wants the key.
@@ -175,7 +202,7 @@ impl Executor<'_> {
         let from = known_path(from)?;
         // Held until it is shown: a number can be given to another device only
         // when nobody has this one open.
-        let (open, number) = expose::open_device(Path::new(from), number)?;
+        let (open, number) = expose::open_device(self.host(), Path::new(from), number)?;
         expose::demand_unlocked(&open, from, access)?;
         if whitelisted && !self.is_allowed(number) {
             return Err(
@@ -197,7 +224,7 @@ impl Executor<'_> {
 
     fn file(&self, from: &HostPath, to: &Path) -> Result<()> {
         let from = Path::new(known_path(from)?);
-        let open = expose::open_image(from)?;
+        let open = expose::open_image(self.host(), from)?;
         expose::show_file(&open, from, to, self.user)
     }
 

@@ -129,8 +129,8 @@ impl Libvirt {
             })
     }
 
-    /// Starts a domain, unless it runs.
-    pub(crate) fn start(&self, uuid: Uuid) -> Result<()> {
+    /// Starts a domain, unless it runs; paused, its guest does not run yet.
+    pub(crate) fn start(&self, uuid: Uuid, paused: bool) -> Result<()> {
         let failed = |error| Failure::new("the VM cannot be started").because(error);
         let Some(domain) = self.find(uuid)? else {
             return Err(Failure::new("the VM's domain is gone"));
@@ -138,7 +138,42 @@ impl Libvirt {
         if domain.is_active().map_err(failed)? {
             return Ok(());
         }
-        domain.create().map_err(failed)
+        let flags = match paused {
+            true => sys::VIR_DOMAIN_START_PAUSED,
+            false => 0,
+        };
+        domain.create_with_flags(flags).map(drop).map_err(failed)
+    }
+
+    /// Lets a paused guest run.
+    pub(crate) fn resume(&self, uuid: Uuid) -> Result<()> {
+        let failed = |error| Failure::new("the VM cannot go on").because(error);
+        let Some(domain) = self.find(uuid)? else {
+            return Err(Failure::new("the VM's domain is gone"));
+        };
+        match self.state(uuid)? {
+            Some(State::Paused) => domain.resume().map(drop).map_err(failed),
+            _ => Ok(()),
+        }
+    }
+
+    /// The QEMU of a running domain, by libvirt's own note of it.
+    pub(crate) fn process_of(&self, name: &str, uuid: Uuid) -> Result<u32> {
+        let note = format!("/run/libvirt/qemu/{name}.pid");
+        let unknown = || {
+            Failure::new("the VM's QEMU process is not known").help(format!(
+                "{note} does not name it: libvirt must be that of this node"
+            ))
+        };
+        let text = std::fs::read_to_string(&note).map_err(|error| unknown().because(error))?;
+        let process: u32 = text.trim().parse().map_err(|_| unknown())?;
+        let arguments = std::fs::read(format!("/proc/{process}/cmdline"));
+        let arguments = arguments.map_err(|error| unknown().because(error))?;
+        let uuid = uuid.to_string();
+        let is_it = arguments
+            .split(|byte| *byte == 0)
+            .any(|it| it == uuid.as_bytes());
+        is_it.then_some(process).ok_or_else(unknown)
     }
 
     /// Whether a domain runs; nothing if it is not defined.

@@ -9,8 +9,8 @@ use crate::facts::{DISK_IMAGE, DeviceNumber, Fact, PathFact, disk_image_in};
 use crate::manifest::{GlusterfsVolume, PvSource, RemoteStorage, VolumeDevice, VolumeMode};
 use crate::names::{Namespace, VolumeName};
 use crate::plan::{Claimed, ExposedPath, HostPath, Migration, PlannedDisk, Size, Source, Storage};
-use crate::resolve::Resolver;
 use crate::resolve::devices::tell_empty;
+use crate::resolve::{Reference, Resolver};
 use crate::source::{Endpoint, Gluster, Iqn, Lun};
 use crate::units::ByteSize;
 
@@ -121,7 +121,8 @@ impl Resolver<'_> {
             named.unwrap_or_else(|| own.clone()),
             volume.endpoints_name()?,
         );
-        let endpoints = self.objects.endpoints.get(&key)?;
+        let endpoints = self.objects.endpoints.get(&key);
+        let endpoints = self.missing.note(endpoints, || Reference::Endpoints(key))?;
         let hosts = endpoints.addresses.iter();
         let hosts: Vec<_> = hosts
             .filter_map(|ip| Endpoint::new(ip, Gluster::PORT))

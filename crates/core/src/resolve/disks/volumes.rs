@@ -13,7 +13,7 @@ use crate::manifest::{
 use crate::names::{Namespace, ObjectName, VolumeName};
 use crate::plan::Claimed;
 use crate::resolve::claims::NotBound;
-use crate::resolve::{Resolver, missing_help};
+use crate::resolve::{Reference, Resolver, missing_help};
 use crate::units::ByteSize;
 use crate::yaml::Spanned;
 
@@ -226,7 +226,9 @@ impl Resolver<'_> {
         diags: &mut Diagnostics,
     ) -> Option<(&Claim, &PersistentVolume)> {
         let key = (namespace.clone(), name.clone());
-        let Some(claim) = self.objects.claims.get(&key) else {
+        let claim = self.objects.claims.get(&key);
+        let claim = self.missing.note(claim, || Reference::Claim(key.clone()));
+        let Some(claim) = claim else {
             if self.objects.was_refused("PersistentVolumeClaim", &key) {
                 return None;
             }
@@ -243,7 +245,12 @@ impl Resolver<'_> {
             );
             return None;
         };
-        match self.bindings.volume(&key)? {
+        let bound = self.bindings.volume(&key)?;
+        if let Err(NotBound::VolumeMissing(volume)) = bound {
+            let missing = || Reference::Volume(volume.clone());
+            self.missing.note(None::<()>, missing);
+        }
+        match bound {
             Ok(volume) => Some((claim, self.objects.volumes.get(volume)?)),
             // Perhaps it would have fitted one that was refused.
             Err(NotBound::NoMatch { .. } | NotBound::VolumeMissing(_))

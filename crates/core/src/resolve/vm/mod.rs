@@ -17,14 +17,16 @@ use super::{Resolver, derived_uuid, domain_uuid, mac_address};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::domain::{Cpu, Firmware, Interface, InterfaceModel, Uefi};
 use crate::manifest::VmObject;
-use crate::names::{Namespace, VolumeName};
-use crate::plan::{Draft, Plan, PlannedDisk};
+use crate::names::{Namespace, PodUid, VolumeName};
+use crate::plan::{Draft, Launcher, Plan, PlannedDisk};
 
 /// The VM whose disks are being resolved.
 #[derive(Clone, Copy)]
 struct Vm<'v> {
     object: &'v VmObject,
     uuid: Uuid,
+    /// Its pod, if that is on the node.
+    launcher: Option<&'v PodUid>,
 }
 
 impl<'v> Vm<'v> {
@@ -32,12 +34,12 @@ impl<'v> Vm<'v> {
         &self.object.meta.namespace
     }
 
-    /// Its pod has a UID of its own, which is not known yet.
+    /// Its pod has a UID of its own, which is known once the pod is there.
     fn home(self) -> Home<'v> {
         Home {
             uuid: self.uuid,
             node: None,
-            pod_uid: None,
+            pod_uid: self.launcher.map(PodUid::as_str),
             in_cluster: self.object.meta.uid.is_some(),
         }
     }
@@ -70,7 +72,13 @@ impl Resolver<'_> {
     pub(super) fn vm_plan(&self, object: &VmObject, diags: &mut Diagnostics) -> Option<Plan> {
         let errors_before = diags.errors();
         let uuid = domain_uuid(&object.meta, object.firmware.uuid.as_ref());
-        let vm = Vm { object, uuid };
+        let key = (object.meta.namespace.clone(), object.meta.name.clone());
+        let launcher = self.facts.launchers.get(&key);
+        let vm = Vm {
+            object,
+            uuid,
+            launcher,
+        };
         let disks = self.vm_disks(vm, diags);
         let interfaces = interfaces(vm);
         let mac = interfaces.first().map(|interface| interface.mac.as_str());
@@ -102,6 +110,7 @@ impl Resolver<'_> {
             firmware: self.firmware(vm),
             interfaces,
             running: object.running,
+            launcher: launcher.cloned().map(|pod| Launcher { pod }),
             known_later: sizes.collect(),
             disks,
             cloud_init: cloud_init.map(|spec| spec.build()),

@@ -1,0 +1,188 @@
+//! The launcher pod's side of a VM: its sockets, and the place where QEMU lives.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use disklet_core::names::PodUid;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::expose::{show_opened, show_place};
+use super::host::Host;
+use crate::failure::{Failure, Result, on};
+
+/// A socket in a directory that belongs to a tenant: no link is followed, and
+/// nothing else is taken for one.
+pub(crate) fn open_socket(host: Host<'_>, path: &Path) -> Result<File> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Failure::new(format!(
+            "{} is no path of a socket",
+            path.display()
+        )));
+    };
+    let failed = |error: Errno| on(path, "opened", error.into());
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let directory = host
+        .open(directory, OFlags::PATH | OFlags::DIRECTORY)
+        .map_err(failed)?;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let socket = rustix::fs::openat2(
+        &directory,
+        name,
+        flags | OFlags::NOFOLLOW,
+        Mode::empty(),
+        beneath,
+    );
+    let socket = match socket {
+        Ok(socket) => File::from(socket),
+        Err(Errno::LOOP) => return Err(not_a_socket(path)),
+        Err(error) => return Err(failed(error)),
+    };
+    let meta = socket
+        .metadata()
+        .map_err(|error| on(path, "looked at", error))?;
+    match meta.file_type().is_socket() {
+        true => Ok(socket),
+        false => Err(not_a_socket(path)),
+    }
+}
+
+fn not_a_socket(path: &Path) -> Failure {
+    Failure::new(format!("{} is not a socket", path.display()))
+        .help("somebody has changed the launcher's directory: delete the pod")
+}
+
+/// Shows it to QEMU, whatever happens to the launcher's directory afterwards.
+pub(super) fn expose_socket(host: Host<'_>, from: &Path, to: &Path) -> Result<()> {
+    let socket = open_socket(host, from)?;
+    let meta = socket
+        .metadata()
+        .map_err(|error| on(from, "looked at", error))?;
+    match show_place(&meta, to)? {
+        None => Ok(()),
+        Some(_place) => show_opened(&socket, to),
+    }
+}
+
+/// Has a process live in the cgroups of another one, which must be of a pod.
+pub(super) fn join(host: Host<'_>, process: u32, launcher: u32, pod: &PodUid) -> Result<()> {
+    let file = format!("/proc/{launcher}/cgroup");
+    let text = fs::read_to_string(&file).map_err(|error| {
+        on(&file, "read", error)
+            .help("the launcher is gone, or the agent does not run with hostPID")
+    })?;
+    let groups = groups_of(&text, pod);
+    if !groups.iter().any(|group| group.limits_memory()) {
+        return Err(
+            Failure::new(format!("the launcher is in no cgroup of pod {pod}"))
+                .help("somebody else listens in the launcher's directory: delete the pod"),
+        );
+    }
+    for group in groups {
+        let directory = group.directory(&Path::new(host.0).join("sys/fs/cgroup"));
+        let file = directory.join("cgroup.procs");
+        fs::write(&file, process.to_string()).map_err(|error| on(&file, "written", error))?;
+    }
+    Ok(())
+}
+
+/// A cgroup in one of the hierarchies.
+#[derive(Debug, PartialEq, Eq)]
+struct Group {
+    /// What the hierarchy controls, as the kernel names it; nothing for the one
+    /// that controls everything.
+    controllers: String,
+    /// Its path there.
+    path: String,
+}
+
+impl Group {
+    fn limits_memory(&self) -> bool {
+        self.controllers.is_empty() || self.controllers.split(',').any(|name| name == "memory")
+    }
+
+    fn directory(&self, root: &Path) -> PathBuf {
+        let hierarchy = match self.controllers.as_str() {
+            "" if root.join("cgroup.controllers").exists() => root.to_owned(),
+            "" => root.join("unified"),
+            controllers => root.join(controllers.trim_start_matches("name=")),
+        };
+        hierarchy.join(self.path.trim_start_matches('/'))
+    }
+}
+
+/// Those of a pod, from what the kernel says of a process in it. systemd does
+/// not like dashes in names.
+fn groups_of(text: &str, pod: &PodUid) -> Vec<Group> {
+    let names = [format!("pod{pod}"), format!("pod{pod}").replace('-', "_")];
+    let is_of_pod = |path: &str| {
+        let mut parts = path.split('/');
+        parts.any(|part| {
+            names
+                .iter()
+                .any(|name| part.trim_end_matches(".slice").ends_with(name))
+        })
+    };
+    let groups = text.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        Some(Group {
+            controllers: fields.next()?.to_owned(),
+            path: fields.next()?.to_owned(),
+        })
+    });
+    // A path with ".." is seen from a namespace of its own.
+    groups
+        .filter(|group| is_of_pod(&group.path) && !group.path.split('/').any(|part| part == ".."))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> PodUid {
+        PodUid::parse("0b6f8c1e-3c3e-4d3e-9a86-3f6b2f5f9c11").unwrap()
+    }
+
+    fn paths(text: &str) -> Vec<String> {
+        let groups = groups_of(text, &pod());
+        let paths = groups
+            .iter()
+            .map(|group| group.directory(Path::new("/nonexistent")));
+        paths.map(|path| path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn version_one_has_a_hierarchy_for_each_controller() {
+        let below = format!("/kubepods/burstable/pod{}/c1", pod());
+        let text =
+            format!("9:memory:{below}\n4:cpu,cpuacct:{below}\n1:name=systemd:{below}\n0::/\n");
+        let expected = ["memory", "cpu,cpuacct", "systemd"];
+        let expected = expected.map(|controller| format!("/nonexistent/{controller}{below}"));
+        assert_eq!(paths(&text), expected);
+    }
+
+    #[test]
+    fn version_two_has_one_and_systemd_writes_underscores() {
+        let uid = pod().to_string().replace('-', "_");
+        let path = format!(
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice/cri-containerd-1.scope"
+        );
+        let groups = groups_of(&format!("0::{path}\n"), &pod());
+        assert_eq!(groups.len(), 1);
+        assert!(groups[0].limits_memory());
+        assert_eq!(groups[0].path, path);
+    }
+
+    #[test]
+    fn what_is_not_of_the_pod_is_left_alone() {
+        let other =
+            "9:memory:/kubepods/burstable/pod11111111-3c3e-4d3e-9a86-3f6b2f5f9c11/c1\n0::/\n";
+        assert_eq!(groups_of(other, &pod()), []);
+        let outside = format!("0::/../../pod{}/c1\n", pod());
+        assert_eq!(groups_of(&outside, &pod()), []);
+        assert_eq!(groups_of("", &pod()), []);
+        assert_eq!(groups_of("x\n::\n", &pod()), []);
+    }
+}
