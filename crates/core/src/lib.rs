@@ -16,6 +16,7 @@ pub mod domain;
 pub mod facts;
 pub mod guest;
 pub mod images;
+pub mod launch;
 pub mod manifest;
 pub mod names;
 pub mod plan;

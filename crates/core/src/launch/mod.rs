@@ -1,0 +1,3 @@
+//! A VM's launcher: what it and the node's agent say to each other.
+
+pub mod protocol;
