@@ -14,6 +14,7 @@ pub(crate) struct Failure {
     source: Option<Box<dyn Error + Send + Sync>>,
     help: Option<String>,
     told: bool,
+    outage: bool,
     exit_code: u8,
 }
 
@@ -26,6 +27,7 @@ impl Failure {
             source: None,
             help: None,
             told: false,
+            outage: false,
             exit_code: 1,
         }
     }
@@ -70,6 +72,19 @@ impl Failure {
             exit_code: 2,
             ..Self::already_told()
         }
+    }
+
+    /// Something that VMs need is away for a while: it is worth trying again.
+    pub(crate) fn into_outage(self) -> Self {
+        Self {
+            outage: true,
+            ..self
+        }
+    }
+
+    /// Whether that is so.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.outage
     }
 
     /// What the program ends with.

@@ -1,6 +1,7 @@
 //! `disklet-node`: carries plans out on this machine. Usually `disklet` starts
 //! it; it is the only program that links libvirt.
 
+mod agent;
 mod console;
 mod cut;
 mod describe;
@@ -27,7 +28,8 @@ mod wait;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use agent::AgentArgs;
+use clap::{Parser, Subcommand};
 use disklet::report;
 use disklet::vms::VmCommand;
 
@@ -36,7 +38,14 @@ use disklet::vms::VmCommand;
 #[command(name = "disklet-node", version, max_term_width = 100)]
 struct Args {
     #[command(subcommand)]
-    command: VmCommand,
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Agent(AgentArgs),
+    #[command(flatten)]
+    Vm(VmCommand),
 }
 
 fn main() -> ExitCode {
@@ -48,13 +57,14 @@ fn main() -> ExitCode {
     // QEMU's user passes through our directories, whatever the user's habit.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let outcome = match &command {
-        VmCommand::Up(args) => up::up(args),
-        VmCommand::Down(args) => vms::down(args),
-        VmCommand::Ps(args) => ps::ps(args),
-        VmCommand::Describe(args) => describe::describe(args),
-        VmCommand::Console(args) => vms::console(args),
-        VmCommand::Logs(args) => logs::logs(args),
-        VmCommand::Gc(args) => vms::gc(args),
+        Command::Agent(args) => agent::agent(args),
+        Command::Vm(VmCommand::Up(args)) => up::up(args),
+        Command::Vm(VmCommand::Down(args)) => vms::down(args),
+        Command::Vm(VmCommand::Ps(args)) => ps::ps(args),
+        Command::Vm(VmCommand::Describe(args)) => describe::describe(args),
+        Command::Vm(VmCommand::Console(args)) => vms::console(args),
+        Command::Vm(VmCommand::Logs(args)) => logs::logs(args),
+        Command::Vm(VmCommand::Gc(args)) => vms::gc(args),
     };
     match outcome {
         Ok(text) => report::print(text.as_bytes(), "the answer"),

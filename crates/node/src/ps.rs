@@ -61,9 +61,9 @@ pub(crate) fn state(libvirt: Option<&Libvirt>, record: &Record) -> Result<&'stat
         (Some(State::Paused), _) => "paused",
         (_, Phase::Preparing | Phase::Releasing) => "incomplete",
         (_, Phase::Kept) => "kept",
-        (Some(State::Off(_)), Phase::Ready) => "stopped",
+        (Some(State::Off(_)), Phase::Ready | Phase::Running) => "stopped",
         // Somebody has removed its domain; `up` makes it again.
-        (None, Phase::Ready) => "incomplete",
+        (None, Phase::Ready | Phase::Running) => "incomplete",
     })
 }
 

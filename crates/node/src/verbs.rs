@@ -143,7 +143,7 @@ impl Node<'_> {
         for record in self.records.list()? {
             let is_half = |record: &Record| match record.phase {
                 Phase::Preparing | Phase::Releasing => true,
-                Phase::Ready | Phase::Kept => false,
+                Phase::Ready | Phase::Running | Phase::Kept => false,
             };
             if !is_half(&record) || self.records.is_held(record.uuid) {
                 continue;
@@ -209,7 +209,7 @@ impl Node<'_> {
             record.phase = match before.phase {
                 // A half-done VM is whole only when all of it is.
                 Phase::Preparing => Phase::Preparing,
-                Phase::Ready | Phase::Kept | Phase::Releasing => Phase::Ready,
+                Phase::Ready | Phase::Running | Phase::Kept | Phase::Releasing => Phase::Ready,
             };
             record.made = self.with_what_stays(before, record.made)?;
         }

@@ -118,6 +118,7 @@ impl Waiting {
                 let told = self.vms.entry(uuid).or_default();
                 told.end = told.begun.then_some(end);
             }
+            Event::Paused(..) | Event::Resumed(_) => {}
             Event::Ready(uuid) => self.vms.entry(uuid).or_default().ready = true,
             Event::Lost => return self.find_again(waited_for),
             Event::Interrupted => return Err(Failure::cancelled_but("the VMs run on")),
@@ -127,9 +128,11 @@ impl Waiting {
 
     fn ended(&self, end: End) -> Result<&'static str> {
         match (self.wanted, end) {
-            (WaitFor::Exit, End::Shutdown) => Ok(end.in_words()),
-            (WaitFor::Ready, End::Shutdown) => Err(Failure::new("ended before it was ready")
-                .help("disklet logs shows what it wrote to its serial console")),
+            (WaitFor::Exit, End::Shutdown | End::Unknown) => Ok(end.in_words()),
+            (WaitFor::Ready, End::Shutdown | End::Unknown) => {
+                Err(Failure::new("ended before it was ready")
+                    .help("disklet logs shows what it wrote to its serial console"))
+            }
             (_, End::Destroyed) => Err(Failure::new(end.in_words())),
             (_, End::Failed) => Err(Failure::new(end.in_words())
                 .help("disklet logs shows what it wrote to its serial console")),

@@ -109,6 +109,7 @@ impl Draft {
             steps,
             domain,
             cloud_init: self.cloud_init,
+            launcher: self.launcher,
             known_later: self.known_later,
         }
     }

@@ -248,6 +248,40 @@ impl PlannedDisk {
     }
 }
 
+impl PlannedDisk {
+    /// In a few words, where the bytes come from.
+    #[must_use]
+    pub fn origin_in_words(&self) -> String {
+        let source = self.source.in_words();
+        match &self.claim {
+            Some(claim) => format!("claim {}: {source}", claim.claim),
+            None => source,
+        }
+    }
+}
+
+impl Source {
+    fn in_words(&self) -> String {
+        match self {
+            Self::Image { image, .. } => format!("image {image}"),
+            Self::NewVolume(volume) => format!("new volume {}", volume.name),
+            Self::RawDevice(device) | Self::BlockClaim(device) => {
+                format!("device {}", device.from)
+            }
+            Self::PersistentRoot { device, image, .. } => {
+                format!("device {}, filled from image {image}", device.from)
+            }
+            Self::DiskImage { file, .. } => format!("file {}", file.from),
+            Self::Network { network, .. } => match network {
+                Network::Http(_) => network.to_string(),
+                _ => format!("{} {}", network.protocol(), network.name()),
+            },
+            Self::CloudInit { .. } => "made for the VM".to_owned(),
+            Self::Later(later) => later.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for HostPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,11 +4,8 @@ use uuid::Uuid;
 
 use super::Step;
 use crate::domain::{Domain, Sockets};
+use crate::launch::protocol::{NET_SOCKET, SERIAL_SOCKET, directory_of_pod};
 use crate::names::PodUid;
-
-/// The sockets that a launcher has, by the names in its directory.
-const NETWORK: &str = "net";
-const SERIAL: &str = "serial";
 
 /// A launcher pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +18,15 @@ impl Launcher {
     /// The launcher's own directory, a volume of its pod.
     #[must_use]
     pub fn directory(kubelet_root: &str, pod: &PodUid) -> String {
-        format!("{kubelet_root}/pods/{pod}/volumes/kubernetes.io~empty-dir/disklet")
+        format!("{kubelet_root}/{}", directory_of_pod(pod.as_str()))
     }
 
     /// Where QEMU finds the sockets. No volume has a dot in its name.
     pub(super) fn shown(run_dir: &str, uuid: Uuid) -> Sockets {
         let at = |name: &str| format!("{run_dir}/vms/{uuid}/{name}.socket");
         Sockets {
-            network: at(NETWORK),
-            serial: at(SERIAL),
+            network: at(NET_SOCKET),
+            serial: at(SERIAL_SOCKET),
         }
     }
 
@@ -38,8 +35,8 @@ impl Launcher {
         let directory = Self::directory(kubelet_root, &self.pod);
         let sockets = domain.sockets.iter().flat_map(|shown| {
             [
-                (NETWORK, shown.network.clone()),
-                (SERIAL, shown.serial.clone()),
+                (NET_SOCKET, shown.network.clone()),
+                (SERIAL_SOCKET, shown.serial.clone()),
             ]
         });
         let mut steps: Vec<_> = sockets

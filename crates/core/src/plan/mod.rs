@@ -53,6 +53,8 @@ pub struct Plan {
     pub pools: Vec<PoolShare>,
     /// The cloud-init image, if it has one.
     pub cloud_init: Option<CloudInit>,
+    /// The pod that it runs for, in a cluster.
+    pub launcher: Option<Launcher>,
     /// What is not known yet, each in a sentence.
     pub known_later: Vec<String>,
 }

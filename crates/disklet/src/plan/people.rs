@@ -97,7 +97,7 @@ fn row(disk: &PlannedDisk) -> [String; 7] {
         disk.size.to_string(),
         disk.format().name().to_owned(),
         access(disk),
-        origin(disk),
+        disk.origin_in_words(),
         in_guest(disk).unwrap_or_else(|| "-".to_owned()),
     ]
 }
@@ -191,34 +191,6 @@ fn in_guest(disk: &PlannedDisk) -> Option<String> {
     let link = disk.link.iter().map(|path| format!("{path} (link)"));
     let all: Vec<_> = mounts.chain(link).collect();
     (!all.is_empty()).then(|| all.join(", "))
-}
-
-/// In a few words, where the bytes come from.
-fn origin(disk: &PlannedDisk) -> String {
-    let source = source_words(disk);
-    match &disk.claim {
-        Some(claim) => format!("claim {}: {source}", claim.claim),
-        None => source,
-    }
-}
-
-fn source_words(disk: &PlannedDisk) -> String {
-    match &disk.source {
-        Source::Image { image, .. } => format!("image {image}"),
-        Source::NewVolume(volume) => format!("new volume {}", volume.name),
-        Source::RawDevice(device) => format!("device {}", device.from),
-        Source::BlockClaim(device) => format!("device {}", device.from),
-        Source::PersistentRoot { device, image, .. } => {
-            format!("device {}, filled from image {image}", device.from)
-        }
-        Source::DiskImage { file, .. } => format!("file {}", file.from),
-        Source::Network { network, .. } => match network {
-            Network::Http(_) => network.to_string(),
-            _ => format!("{} {}", network.protocol(), network.name()),
-        },
-        Source::CloudInit { .. } => "made for the VM".to_owned(),
-        Source::Later(later) => later.to_string(),
-    }
 }
 
 /// From what QEMU opens down to where the bytes are.

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -15,7 +16,9 @@ use disklet_block::new_file::{Existing, NewFile, directory_of};
 use disklet_block::ops::clone as clone_image;
 use disklet_core::domain;
 use disklet_core::units::ByteSize;
+use rustix::fs::OFlags;
 
+use super::host::Host;
 use super::told::Told;
 use super::volumes::{make_directory_of, own};
 use crate::failure::{Failure, Result, on};
@@ -65,13 +68,29 @@ pub(super) fn clone(
 }
 
 /// The disk image of a claim, empty, unless there is one. It is the claim's.
-pub(super) fn disk_image(file: &Path, size: ByteSize, user: Option<QemuUser>) -> Result<()> {
-    match fs::symlink_metadata(file) {
+pub(super) fn disk_image(
+    host: Host<'_>,
+    file: &Path,
+    size: ByteSize,
+    user: Option<QemuUser>,
+) -> Result<()> {
+    let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
+        return Err(Failure::new(format!(
+            "{}: is no path of a file",
+            file.display()
+        )));
+    };
+    // The volume stays the one that was opened, whatever is mounted there next.
+    let volume = host
+        .open(directory, OFlags::PATH | OFlags::DIRECTORY)
+        .map_err(|error| on(directory, "opened", error.into()))?;
+    let within = Path::new(&format!("/proc/self/fd/{}", volume.as_raw_fd())).join(name);
+    match fs::symlink_metadata(&within) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(on(file, "looked at", error)),
     }
-    let made = NewFile::with_mode(file, Existing::Refuse, 0o600).and_then(|new| {
+    let made = NewFile::with_mode(&within, Existing::Refuse, 0o600).and_then(|new| {
         let made = new.file()?;
         made.set_len(size.as_bytes())?;
         own(&made, user)?;

@@ -73,7 +73,7 @@ pub(super) fn join(host: Host<'_>, process: u32, launcher: u32, pod: &PodUid) ->
             .help("the launcher is gone, or the agent does not run with hostPID")
     })?;
     let groups = groups_of(&text, pod);
-    if !groups.iter().any(|group| group.limits_memory()) {
+    if !groups.iter().any(Group::limits_memory) {
         return Err(
             Failure::new(format!("the launcher is in no cgroup of pod {pod}"))
                 .help("somebody else listens in the launcher's directory: delete the pod"),

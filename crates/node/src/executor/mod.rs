@@ -83,7 +83,7 @@ impl Executor<'_> {
                 self.watch,
             ),
             Step::CreateDiskImage { disk, file, size } => {
-                copies::disk_image(Path::new(known_path(file)?), *size, self.user)
+                copies::disk_image(self.host(), Path::new(known_path(file)?), *size, self.user)
                     .map_err(|failure| failure.of(&format!("disk {disk}")))
             }
             Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } => {

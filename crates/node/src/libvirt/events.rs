@@ -16,12 +16,25 @@ pub(crate) enum Event {
     Started(Uuid),
     /// A domain runs no more.
     Stopped(Uuid, End),
+    /// A guest stands still.
+    Paused(Uuid, Pause),
+    /// A guest goes on.
+    Resumed(Uuid),
     /// The daemon is gone: what happens from now on is not told.
     Lost,
     /// A guest says that it is ready; its serial log tells, not libvirt.
     Ready(Uuid),
     /// The user wants no more of it.
     Interrupted,
+}
+
+/// Why a guest stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// A disk could not be read or written.
+    DiskError,
+    /// Somebody wants it so, or it is not to run yet.
+    Wanted,
 }
 
 /// How a domain has ended.
@@ -33,6 +46,8 @@ pub(crate) enum End {
     Destroyed,
     /// It has crashed, or QEMU has.
     Failed,
+    /// It has not run since libvirt knows it.
+    Unknown,
 }
 
 impl End {
@@ -42,6 +57,7 @@ impl End {
             Self::Shutdown => "has ended",
             Self::Destroyed => "was ended by somebody",
             Self::Failed => "has crashed",
+            Self::Unknown => "does not run",
         }
     }
 }

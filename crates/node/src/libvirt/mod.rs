@@ -20,7 +20,7 @@ use virt::sys;
 use crate::failure::{Failure, Result};
 
 pub(crate) use capabilities::QemuUser;
-pub(crate) use events::{End, Event, Events};
+pub(crate) use events::{End, Event, Events, Pause};
 pub(crate) use nodes::{BlockNode, Storage};
 pub(crate) use pools::pool_uuid;
 pub(crate) use rivals::Known;
@@ -45,6 +45,7 @@ fn end(reason: &DomainStateReasonEnum) -> End {
         Enum::Known(DomainStateReason::Shutoff(Enum::Known(reason))) => match reason {
             Reason::Destroyed => End::Destroyed,
             Reason::Crashed | Reason::Failed => End::Failed,
+            Reason::Unknown => End::Unknown,
             _ => End::Shutdown,
         },
         Enum::Known(DomainStateReason::Crashed(_)) => End::Failed,

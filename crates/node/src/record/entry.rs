@@ -20,6 +20,9 @@ pub(crate) struct Record {
     pub(crate) libvirt: String,
     /// How far it is.
     pub(crate) phase: Phase,
+    /// The UID of the pod that it runs for, in a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<String>,
     /// How many disks it has.
     pub(crate) disks: usize,
     /// The digests of the images that it uses: they stay in the store.
@@ -37,6 +40,8 @@ pub(crate) enum Phase {
     Preparing,
     /// All is there.
     Ready,
+    /// Its guest was let run for a launcher.
+    Running,
     /// Only its volumes are there, by the user's wish.
     Kept,
     /// It is being removed.
@@ -107,6 +112,7 @@ impl Record {
             created: since_1970.map_or(0, |time| time.as_secs()),
             libvirt,
             phase: Phase::Preparing,
+            pod: plan.launcher.as_ref().map(|it| it.pod.to_string()),
             disks: plan.disks.len(),
             images: plan.images().map(|digest| digest.to_string()).collect(),
             made,

@@ -53,6 +53,8 @@ impl Kind {
             StepKind::WriteFirmwareVariables => Self::Uefi,
             // Refused before anything is begun: they need a cluster.
             StepKind::AskContainer | StepKind::AttachIdentity => Self::Ceph,
+            // Only where there is a launcher: the cluster's tests cut these.
+            StepKind::ExposeSocket | StepKind::JoinLauncher | StepKind::ResumeDomain => Self::Ceph,
             StepKind::ExposeFile => Self::DiskImage,
             StepKind::FillRoot => Self::PersistentRoot,
             StepKind::DefineSecret | StepKind::WriteCephConfig => Self::Ceph,

@@ -1,0 +1,290 @@
+//! The node agent: runs the VMs of this node's launcher pods.
+//!
+//! ```text
+//!   API server --watch--> pods  --+
+//!   libvirt    --events---------- +--> supervisor --> a thread for each launcher pod
+//!   launcher   --socket--------------------------------^
+//! ```
+//!
+//! The agent may be replaced at any time: a VM's record says what was made for
+//! which pod, and a new agent goes on from there. docs/formats/launcher.md has
+//! what it says to launchers.
+
+mod cluster;
+mod link;
+mod machine;
+mod planning;
+mod pod;
+mod progress;
+mod status;
+mod watch;
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use clap::Args;
+use disklet_core::config::Config;
+use disklet_core::names::PodUid;
+
+use self::cluster::Cluster;
+use self::machine::{Machine, Told, Unwanted};
+use self::pod::LauncherPod;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::libvirt::{Event, Events, Libvirt};
+use crate::record::Records;
+use crate::trial;
+use crate::vms::configuration;
+
+/// Run the VMs of this node's launcher pods
+///
+/// Started by the `DaemonSet` that `disklet install` prints. It needs root, the
+/// host's process IDs, the kubelet's directory, and libvirt.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// This node's name in the cluster
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    node: String,
+
+    /// Configuration of the node (see docs/formats/config.md)
+    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
+    config: Option<PathBuf>,
+
+    /// Where the machine's own root directory is seen
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    host_root: String,
+
+    /// Where the kubelet keeps its pods' volumes [default: /var/lib/kubelet]
+    #[arg(long, value_name = "DIR")]
+    kubelet_root: Option<String>,
+
+    /// The libvirt daemon [default: that of the node]
+    #[arg(long, value_name = "URI")]
+    connect: Option<String>,
+}
+
+/// What all machines of the node share.
+struct Shared {
+    config: Config,
+    cluster: Cluster,
+    node: String,
+    uri: Option<String>,
+}
+
+/// What the supervisor is told.
+#[derive(Debug)]
+enum News {
+    /// A pod of ours, as it is now.
+    Pod(Box<LauncherPod>),
+    /// A pod is gone.
+    Gone(PodUid),
+    /// These are all there are.
+    Listed(HashSet<PodUid>),
+    /// libvirt tells.
+    Domain(Event),
+    /// Nothing is left of a pod's VM here.
+    Freed(PodUid),
+}
+
+pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
+    log();
+    let mut config = configuration(args.config.as_deref())?;
+    config.host_root.clone_from(&args.host_root);
+    if let Some(root) = &args.kubelet_root {
+        config.kubelet_root.clone_from(root);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("no thread can be started").because(error))?;
+    let client = runtime.block_on(watch::client())?;
+    runtime.block_on(watch::label_node(&client, &args.node))?;
+    let uri = args.connect.clone();
+    wait_for_libvirt(uri.as_deref())?;
+    trial::decide(&mut config, uri.as_deref())?;
+    let (news, heard) = channel();
+    let shared = Shared {
+        config,
+        cluster: Cluster::new(client.clone(), runtime.handle().clone(), &args.node),
+        node: args.node.clone(),
+        uri,
+    };
+    listen_to_libvirt(shared.uri.clone(), news.clone())?;
+    runtime.spawn(watch::pods(client, args.node.clone(), news.clone()));
+    tracing::info!(node = args.node, "the agent is ready");
+    Supervisor {
+        shared: Arc::new(shared),
+        machines: HashMap::new(),
+        news,
+    }
+    .work(&heard)
+}
+
+/// What goes on is said in lines of JSON, as who collects logs likes them.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("DISKLET_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+}
+
+/// libvirt may come up after the agent.
+fn wait_for_libvirt(uri: Option<&str>) -> Result<()> {
+    let mut told = false;
+    while let Err(failure) = Libvirt::open(uri) {
+        if !told {
+            tracing::warn!("waiting for libvirt: {failure}");
+            told = true;
+        }
+        if interrupt::asked() {
+            return Err(Failure::cancelled());
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    Ok(())
+}
+
+/// Passes on what libvirt tells, by whichever connection there is.
+fn listen_to_libvirt(uri: Option<String>, news: Sender<News>) -> Result<()> {
+    let events = Events::new();
+    interrupt::tell(events.sender.clone());
+    let first = Libvirt::open_telling(uri.as_deref(), &events)?;
+    std::thread::spawn(move || {
+        let mut connection = first;
+        while let Ok(event) = events.receiver.recv() {
+            if event == Event::Lost {
+                tracing::warn!("libvirt has gone away");
+                connection = connect_again(uri.as_deref(), &events);
+                tracing::info!("libvirt is there again");
+            }
+            if news.send(News::Domain(event)).is_err() {
+                break;
+            }
+        }
+        drop(connection);
+    });
+    Ok(())
+}
+
+fn connect_again(uri: Option<&str>, events: &Events) -> Libvirt {
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        if let Ok(libvirt) = Libvirt::open_telling(uri, events) {
+            return libvirt;
+        }
+    }
+}
+
+/// Has a machine for every launcher pod, and none for others.
+struct Supervisor {
+    shared: Arc<Shared>,
+    machines: HashMap<PodUid, Handle>,
+    news: Sender<News>,
+}
+
+struct Handle {
+    teller: Sender<Told>,
+    unwanted: Unwanted,
+}
+
+impl Supervisor {
+    fn work(mut self, heard: &Receiver<News>) -> Result<String> {
+        while let Ok(news) = heard.recv() {
+            match news {
+                // VMs run on; the next agent finds them.
+                News::Domain(Event::Interrupted) => break,
+                News::Domain(Event::Lost) => self.tell_all(|| Told::Look),
+                News::Domain(event) => self.tell_all(|| Told::Domain(event)),
+                News::Pod(pod) => self.have(*pod),
+                News::Gone(uid) => self.lost(&uid),
+                News::Listed(uids) => self.free_others(&uids)?,
+                News::Freed(uid) => drop(self.machines.remove(&uid)),
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn tell_all(&self, told: impl Fn() -> Told) {
+        for machine in self.machines.values() {
+            let _ = machine.teller.send(told());
+        }
+    }
+
+    fn have(&mut self, pod: LauncherPod) {
+        match self.machines.get(&pod.uid) {
+            Some(machine) => drop(machine.teller.send(Told::Pod(Box::new(pod)))),
+            None if pod.over => self.free(pod),
+            None => self.begin(pod, false),
+        }
+    }
+
+    fn lost(&mut self, uid: &PodUid) {
+        if let Some(machine) = self.machines.get(uid) {
+            machine.unwanted.without_pod();
+            let _ = machine.teller.send(Told::PodGone);
+        }
+    }
+
+    /// Of a pod that is over there may still be something here.
+    fn free(&mut self, pod: LauncherPod) {
+        let records = Records::of(&self.shared.config.data_dir).list();
+        let uid = pod.uid.as_str();
+        if records.is_ok_and(|all| all.iter().any(|it| it.pod.as_deref() == Some(uid))) {
+            self.begin(pod, true);
+        }
+    }
+
+    fn begin(&mut self, pod: LauncherPod, gone: bool) {
+        let (teller, told) = channel();
+        let unwanted = Unwanted::default();
+        let handle = Handle {
+            teller: teller.clone(),
+            unwanted: unwanted.clone(),
+        };
+        let uid = pod.uid.clone();
+        self.machines.insert(uid.clone(), handle);
+        let machine = Machine {
+            shared: self.shared.clone(),
+            pod,
+            gone,
+            unwanted,
+            told,
+            teller,
+        };
+        let news = self.news.clone();
+        std::thread::spawn(move || {
+            machine.live();
+            let _ = news.send(News::Freed(uid));
+        });
+    }
+
+    /// What is here for pods that the cluster does not have.
+    fn free_others(&mut self, known: &HashSet<PodUid>) -> Result<()> {
+        let gone: Vec<_> = self.machines.keys().cloned().collect();
+        for uid in gone.iter().filter(|uid| !known.contains(uid)) {
+            self.lost(uid);
+        }
+        for record in Records::of(&self.shared.config.data_dir).list()? {
+            let uid = record
+                .pod
+                .as_deref()
+                .and_then(|uid| PodUid::parse(uid).ok());
+            let Some(uid) = uid.filter(|uid| !known.contains(uid)) else {
+                continue;
+            };
+            if !self.machines.contains_key(&uid) {
+                let pod = LauncherPod::vanished(uid, &record.namespace, &record.name);
+                pod.into_iter().for_each(|pod| self.begin(pod, true));
+            }
+        }
+        Ok(())
+    }
+}

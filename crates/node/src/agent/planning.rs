@@ -1,0 +1,182 @@
+//! From a launcher pod to a plan: the VM object, and whatever its plan looks
+//! for, come from the API server as text and are read as files would be.
+
+use std::collections::BTreeSet;
+
+use disklet::manifests::look;
+use disklet::pull::{Observer, ensure};
+use disklet::report::with_causes;
+use disklet::store::{Reliance, Store};
+use disklet_core::config::Config;
+use disklet_core::diag::{Diagnostics, Severity};
+use disklet_core::facts::{Fact, Facts, Questions};
+use disklet_core::manifest::{Input, Objects};
+use disklet_core::plan::Plan;
+use disklet_core::resolve::{Reference, resolve_asking};
+use serde_json::Value;
+
+use super::cluster::Cluster;
+use super::pod::LauncherPod;
+use crate::executor::demand_supported;
+use crate::failure::{Failure, Result};
+
+/// Why there is no plan.
+#[derive(Debug)]
+pub(super) enum NoPlan {
+    /// The VM's author, or whoever made what it refers to, has to change
+    /// something.
+    Refused(String),
+    /// Something did not work, and may work later.
+    Failed(Failure),
+}
+
+impl From<Failure> for NoPlan {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// A plan; the images that it relies on stay until `images` is dropped.
+pub(super) struct Planned {
+    pub(super) plan: Plan,
+    pub(super) generation: Option<i64>,
+    #[expect(dead_code, reason = "kept for its drop")]
+    pub(super) images: Reliance,
+}
+
+/// A VM as the API server has it.
+struct Known<'k> {
+    cluster: &'k Cluster,
+    config: &'k Config,
+    pod: &'k LauncherPod,
+    texts: Vec<Value>,
+    asked: BTreeSet<Reference>,
+}
+
+/// Plans a launcher's VM, and has its images in the store.
+pub(super) fn plan(
+    cluster: &Cluster,
+    config: &Config,
+    pod: &LauncherPod,
+    observer: &dyn Observer,
+) -> std::result::Result<Planned, NoPlan> {
+    let Some(vm) = cluster.vm(pod)? else {
+        return Err(NoPlan::Refused("the pod's VM object is gone".to_owned()));
+    };
+    let generation = vm["metadata"]["generation"].as_i64();
+    let mut known = Known {
+        cluster,
+        config,
+        pod,
+        texts: vec![vm],
+        asked: BTreeSet::new(),
+    };
+    known.gather()?;
+    known.fetch_images(observer)?;
+    let store = Store::configured(config);
+    let unread = |error| Failure::new("the image store cannot be read").because(error);
+    let images = store.rely().map_err(unread)?;
+    let (objects, _) = known.objects();
+    let mut facts = known.facts(&objects);
+    store
+        .answer(&Questions::of(&objects), &mut facts)
+        .map_err(unread)?;
+    let plan = known.resolve(&facts)?;
+    demand_supported(&plan)?;
+    Ok(Planned {
+        plan,
+        generation,
+        images,
+    })
+}
+
+impl Known<'_> {
+    /// Fetches until nothing new is asked for.
+    fn gather(&mut self) -> Result<()> {
+        loop {
+            let (objects, mut diags) = self.objects();
+            let facts = self.facts(&objects);
+            let missing = resolve_asking(&objects, self.config, &facts, &mut diags).missing;
+            let new: Vec<_> = missing.difference(&self.asked).cloned().collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            for wanted in new {
+                self.texts.extend(self.cluster.get(&wanted)?);
+                self.asked.insert(wanted);
+            }
+        }
+    }
+
+    fn objects(&self) -> (Objects, Diagnostics) {
+        let mut objects = Objects::default();
+        let mut diags = Diagnostics::default();
+        for text in &self.texts {
+            let name = |key: &str| text["metadata"][key].as_str().unwrap_or_default();
+            let input = Input {
+                name: format!(
+                    "{} {}",
+                    text["kind"].as_str().unwrap_or_default(),
+                    name("name")
+                )
+                .into(),
+                text: text.to_string(),
+            };
+            objects.read(&input, &self.pod.namespace, &mut diags);
+        }
+        (objects, diags)
+    }
+
+    fn facts(&self, objects: &Objects) -> Facts {
+        let mut facts = look(&Questions::of(objects), self.config);
+        let key = (self.pod.namespace.clone(), self.pod.name.clone());
+        facts.launchers.insert(key, self.pod.uid.clone());
+        facts
+    }
+
+    /// The one plan, or every reason why there is none.
+    fn resolve(&self, facts: &Facts) -> std::result::Result<Plan, NoPlan> {
+        let (objects, mut diags) = self.objects();
+        let mut plans = resolve_asking(&objects, self.config, facts, &mut diags).plans;
+        match plans.pop() {
+            Some(plan) if diags.errors() == 0 => Ok(plan),
+            _ => Err(NoPlan::Refused(in_words(diags))),
+        }
+    }
+
+    /// Only for manifests that are right.
+    fn fetch_images(&self, observer: &dyn Observer) -> std::result::Result<(), NoPlan> {
+        let (objects, _) = self.objects();
+        let mut facts = self.facts(&objects);
+        self.resolve(&facts)?;
+        Store::configured(self.config)
+            .answer(&Questions::of(&objects), &mut facts)
+            .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
+        for image in objects.images() {
+            if facts.image(image) == Fact::Unknown {
+                ensure(self.config, image, observer)
+                    .map_err(|error| Failure::new(with_causes(&error)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everything that is wrong: what, in which field, and what to do. Lines and
+/// columns mean nothing to people who see an object of a cluster.
+fn in_words(diags: Diagnostics) -> String {
+    let errors = diags.into_sorted().into_iter();
+    let errors = errors.filter(|it| it.severity == Severity::Error);
+    let lines: Vec<_> = errors
+        .map(|mut error| {
+            if let Some(place) = &mut error.place {
+                place.pos.line = 0;
+            }
+            error.in_words_of(|_| None).to_string()
+        })
+        .collect();
+    match lines.is_empty() {
+        true => "the VM has no plan".to_owned(),
+        false => lines.join("\n"),
+    }
+}

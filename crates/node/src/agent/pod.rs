@@ -1,0 +1,110 @@
+//! A launcher pod, as far as the agent has to know it.
+
+use disklet_core::launch::protocol::How;
+use disklet_core::names::{Namespace, ObjectName, PodUid};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+/// The label that launcher pods have.
+pub(super) const LABEL: &str = "disklet.io/vm";
+/// The launcher pod's one container.
+const CONTAINER: &str = "vm";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LauncherPod {
+    pub(super) uid: PodUid,
+    pub(super) namespace: Namespace,
+    pub(super) name: ObjectName,
+    /// The UID of the VM object that owns it.
+    pub(super) vm: String,
+    pub(super) address: Option<String>,
+    /// It is being deleted.
+    pub(super) deleting: bool,
+    /// All is over, and nothing of it is started again.
+    pub(super) over: bool,
+    /// Which start of its container runs now.
+    pub(super) runs: Option<Incarnation>,
+    restart: Restart,
+}
+
+/// One run of a container: its ID at the runtime.
+pub(super) type Incarnation = String;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restart {
+    Always,
+    OnFailure,
+    Never,
+}
+
+impl LauncherPod {
+    /// Nothing if it is not the pod of a VM object. Whoever may make pods can
+    /// write a label; that it has the VM's name and is owned by it makes it the
+    /// only one.
+    pub(super) fn of(pod: &Pod) -> Option<Self> {
+        let meta = &pod.metadata;
+        let owners = meta.owner_references.iter().flatten();
+        let name = meta.name.as_deref()?;
+        let mut owners = owners.filter(|owner| {
+            owner.kind == "VM"
+                && owner.api_version.starts_with("disklet.io/")
+                && owner.controller == Some(true)
+                && owner.name == name
+        });
+        let spec = pod.spec.as_ref()?;
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        Some(Self {
+            uid: PodUid::parse(meta.uid.as_deref()?).ok()?,
+            namespace: Namespace::parse(meta.namespace.as_deref()?).ok()?,
+            name: ObjectName::parse(name).ok()?,
+            vm: owners.next()?.uid.clone(),
+            address: status.and_then(|status| status.pod_ip.clone()),
+            deleting: meta.deletion_timestamp.is_some(),
+            over: matches!(phase, Some("Succeeded" | "Failed")),
+            runs: running(pod),
+            restart: match spec.restart_policy.as_deref() {
+                Some("Never") => Restart::Never,
+                Some("OnFailure") => Restart::OnFailure,
+                _ => Restart::Always,
+            },
+        })
+    }
+
+    /// One that only the node remembers.
+    pub(super) fn vanished(uid: PodUid, namespace: &str, name: &str) -> Option<Self> {
+        Some(Self {
+            uid,
+            namespace: Namespace::parse(namespace).ok()?,
+            name: ObjectName::parse(name).ok()?,
+            vm: String::new(),
+            address: None,
+            deleting: true,
+            over: true,
+            runs: None,
+            restart: Restart::Never,
+        })
+    }
+
+    /// Whether the kubelet starts the launcher again after such an end: then
+    /// the volumes that were made for the VM stay.
+    pub(super) fn comes_back(&self, how: How) -> bool {
+        !self.deleting
+            && match self.restart {
+                Restart::Always => true,
+                Restart::OnFailure => how.exit_code() != 0,
+                Restart::Never => false,
+            }
+    }
+
+    pub(super) fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+fn running(pod: &Pod) -> Option<Incarnation> {
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let is_ours = |container: &&ContainerStatus| container.name == CONTAINER;
+    let container = containers.iter().find(is_ours)?;
+    container.state.as_ref()?.running.as_ref()?;
+    container.container_id.clone()
+}

@@ -1,0 +1,73 @@
+//! The node's launcher pods, as the API server tells of them.
+
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::mpsc::Sender;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use serde_json::json;
+
+use super::News;
+use super::pod::{LABEL, LauncherPod};
+use crate::failure::{Failure, Result};
+
+/// By the pod's own account, or by the usual file.
+pub(super) async fn client() -> Result<kube::Client> {
+    kube::Client::try_default().await.map_err(|error| {
+        Failure::new("there is no way to the API server")
+            .because(error)
+            .help("the agent runs in a pod, or with KUBECONFIG")
+    })
+}
+
+/// VMs come only to nodes that can run them.
+pub(super) async fn label_node(client: &kube::Client, node: &str) -> Result<()> {
+    let nodes = Api::<Node>::all(client.clone());
+    let patch = json!({"metadata": {"labels": {"extraRuntime": "virtlet"}}});
+    let patch = Patch::Merge(&patch);
+    let labelled = nodes.patch(node, &PatchParams::default(), &patch).await;
+    labelled.map(drop).map_err(|error| {
+        Failure::new(format!("node {node} cannot be labelled"))
+            .because(error)
+            .help("--node is the node's name in the cluster")
+    })
+}
+
+/// Tells of every change, and after a lost connection of what there is then.
+pub(super) async fn pods(client: kube::Client, node: String, news: Sender<News>) {
+    let config = watcher::Config::default()
+        .labels(LABEL)
+        .fields(&format!("spec.nodeName={node}"));
+    let stream = watcher(Api::<Pod>::all(client), config).default_backoff();
+    let mut stream = pin!(stream);
+    let mut listed = HashSet::new();
+    while let Some(event) = stream.next().await {
+        let told = match event {
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                None
+            }
+            Ok(watcher::Event::InitApply(pod)) => {
+                let pod = LauncherPod::of(&pod);
+                listed.extend(pod.iter().map(|pod| pod.uid.clone()));
+                pod.map(|pod| News::Pod(Box::new(pod)))
+            }
+            Ok(watcher::Event::InitDone) => Some(News::Listed(std::mem::take(&mut listed))),
+            Ok(watcher::Event::Apply(pod)) => {
+                LauncherPod::of(&pod).map(|pod| News::Pod(Box::new(pod)))
+            }
+            Ok(watcher::Event::Delete(pod)) => LauncherPod::of(&pod).map(|pod| News::Gone(pod.uid)),
+            Err(error) => {
+                tracing::warn!(%error, "the API server does not tell of pods");
+                None
+            }
+        };
+        if told.is_some_and(|told| news.send(told).is_err()) {
+            return;
+        }
+    }
+}
