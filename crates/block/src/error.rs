@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Io,
     /// The bytes are not what they were said to be.
     NotAnImage,
+    /// They are those of a format that is not known here.
+    Foreign,
     /// The image is sound, but uses something that is not supported.
     Unsupported,
     /// The image contradicts itself.
@@ -45,6 +47,7 @@ struct Inner {
     message: String,
     subject: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    help: Option<&'static str>,
 }
 
 impl Error {
@@ -55,6 +58,7 @@ impl Error {
             message: message.into(),
             subject: None,
             source: None,
+            help: None,
         }))
     }
 
@@ -74,6 +78,18 @@ impl Error {
     pub fn of(mut self, subject: impl Into<String>) -> Self {
         self.0.subject.get_or_insert_with(|| subject.into());
         self
+    }
+
+    /// Says what the user can do.
+    pub(crate) fn help(mut self, help: &'static str) -> Self {
+        self.0.help = Some(help);
+        self
+    }
+
+    /// What the user can do, where that does not depend on who asks.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        self.0.help
     }
 
     /// What sort of error it is.

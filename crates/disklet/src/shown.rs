@@ -45,6 +45,24 @@ pub fn short_size(bytes: u64) -> String {
     format!("{} PiB", bytes >> 50)
 }
 
+/// The words that a file begins with, in quotes, if it begins with words.
+#[must_use]
+pub fn printable(start: &[u8]) -> Option<String> {
+    const ENOUGH: usize = 16;
+    const SHOWN: usize = 48;
+    let is_text = |byte: &&u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    let text: Vec<u8> = start.iter().take_while(is_text).copied().collect();
+    if text.len() < start.len().clamp(1, ENOUGH) {
+        return None;
+    }
+    let words: Vec<_> = text
+        .split(u8::is_ascii_whitespace)
+        .filter(|it| !it.is_empty())
+        .collect();
+    let words = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+    (!words.is_empty()).then(|| format!("{:?}", words.get(..SHOWN).unwrap_or(&words)))
+}
+
 /// How long ago something was, as kubectl shows it.
 #[must_use]
 pub fn age(since: SystemTime) -> String {
@@ -72,6 +90,22 @@ mod tests {
             (u64::MAX, "16383 PiB"),
         ] {
             assert_eq!(short_size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn words_show_and_other_bytes_do_not() {
+        let shown = |start: &[u8]| printable(start);
+        assert_eq!(shown(b"abc").as_deref(), Some("\"abc\""));
+        assert_eq!(shown(b"\n\n <p>a\"b").as_deref(), Some("\"<p>a\\\"b\""));
+        let long = [b"x".repeat(60), vec![0xff]].concat();
+        assert_eq!(shown(&long), Some(format!("\"{}\"", "x".repeat(48))));
+        assert_eq!(
+            shown(b"sixteen or more \0").as_deref(),
+            Some("\"sixteen or more\"")
+        );
+        for start in [&b""[..], b"ab\x00", b" \n", b"\x1b[31mred"] {
+            assert_eq!(shown(start), None);
         }
     }
 

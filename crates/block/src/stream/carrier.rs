@@ -7,6 +7,7 @@ use super::{Options, Report, Room, Scratch};
 use crate::convert::Watch;
 use crate::device::Target;
 use crate::error::{Result, invalid, limit};
+use crate::image::Format;
 use crate::qcow2::{ClusterSize, Compression};
 use crate::sys::AlignedBuffer;
 
@@ -68,12 +69,20 @@ impl<'c> Carrier<'c> {
             cluster: ClusterSize::DEFAULT.buffer_len(),
             unpacker: Unpacker::new(Compression::Zlib),
             packed: Vec::new(),
-            report: Report::default(),
+            report: Report {
+                format: Format::Raw,
+                size: 0,
+                file: 0,
+                written: 0,
+                zero: 0,
+                parked: 0,
+            },
         }
     }
 
-    /// Packed clusters are of this kind.
+    /// The stream is qcow2, and packed clusters are of this kind.
     pub(super) fn expect_clusters(&mut self, cluster: ClusterSize, compression: Compression) {
+        self.report.format = Format::Qcow2;
         self.cluster = cluster.buffer_len();
         self.unpacker = Unpacker::new(compression);
     }

@@ -125,8 +125,10 @@ impl std::fmt::Debug for Room<'_> {
 }
 
 /// What became of a stream.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
+    /// The format that the stream had, unwrapped.
+    pub format: Format,
     /// The size of the disk.
     pub size: u64,
     /// The bytes of the file, unwrapped.

@@ -63,6 +63,10 @@ impl From<Error> for Failure {
             ErrorKind::Forbidden => {
                 failure.with_help("if you trust that file, allow its directory with --allow-below")
             }
+            ErrorKind::Foreign => failure.with_help(&format!(
+                "{}; if it is a raw disk all the same, say so with -f raw",
+                error.remedy().unwrap_or("convert it first")
+            )),
             _ => failure,
         }
     }

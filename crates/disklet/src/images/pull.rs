@@ -22,7 +22,7 @@ use super::{Failure, image_name};
 ///
 /// The file may be qcow2 or raw, inside gzip, xz or zstd or not; the store
 /// keeps its disk raw, with holes. An image that names other files is
-/// refused.
+/// refused, and so is what is no image, such as a server's page for people.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct PullArgs {

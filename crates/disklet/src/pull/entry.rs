@@ -2,13 +2,15 @@
 
 use std::io::{self, Read};
 
+use disklet_block::image::Format;
+use disklet_block::stream::Wrapping;
 use disklet_core::images::Address;
 use disklet_core::names::Sha256;
 
 use super::http::{Client, Download, Keeping};
 use super::observer::Stop;
 use super::{Beginning, Observer, Order, PullError, PullErrorKind};
-use crate::shown::short_size;
+use crate::shown::{printable, short_size};
 use crate::store::{Added, Incoming, Pulling, Store, StoreError, StoreErrorKind};
 
 /// The way into the store.
@@ -68,7 +70,8 @@ impl Entry<'_> {
         let url = client.url().to_string();
         self.refuse_unsound(&download, &url)?;
         self.begins(&url, download.total(), download.kept());
-        let outcome = self.take_in(&mut download);
+        let start = refuse_page(&mut download, &url)?;
+        let outcome = self.take_in(io::Cursor::new(start).chain(&mut download));
         let error = match (outcome, download.take_failure()) {
             (Ok(added), _) => {
                 download.forget();
@@ -138,6 +141,45 @@ impl Entry<'_> {
         let source = self.source.clone();
         self.store.add_from(source, incoming, &Stop(self.observer))
     }
+}
+
+/// Refuses what a server calls a page, unless its first bytes are an image's;
+/// those that were read for it.
+fn refuse_page(download: &mut Download<'_>, url: &str) -> Result<Vec<u8>, PullError> {
+    /// So many bytes show a boot sector.
+    const SECTOR: u64 = 512;
+    let mut start = Vec::new();
+    if !download.is_page() {
+        return Ok(start);
+    }
+    // As far as they come; why they do not is the download's to say.
+    let _ = download.take(SECTOR).read_to_end(&mut start);
+    if let Some(failure) = download.take_failure() {
+        download.keep();
+        return Err(failure);
+    }
+    if is_known(&start) {
+        return Ok(start);
+    }
+    download.forget();
+    Err(page(url, &start))
+}
+
+/// Whether it is an image for sure, whatever a server calls it.
+fn is_known(start: &[u8]) -> bool {
+    Wrapping::by_magic(start) != Wrapping::Plain
+        || Format::by_magic(start).is_ok_and(|format| format != Format::Raw)
+        || start.get(510..).is_some_and(|end| end == [0x55, 0xaa])
+}
+
+fn page(url: &str, start: &[u8]) -> PullError {
+    let mut what = format!("{url}: the server sends a page (text/html), not an image");
+    if let Some(words) = printable(start) {
+        what.push_str(&format!("; it begins with {words}"));
+    }
+    PullError::new(PullErrorKind::Page, what).help(
+        "it may ask for a login or tell an error: look at it in a browser; credentials are said in a transport, see docs/formats/image-mapping.md",
+    )
 }
 
 /// Counts what is read.

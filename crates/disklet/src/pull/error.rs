@@ -17,6 +17,8 @@ pub enum PullErrorKind {
     NotFound,
     /// What is there is no file.
     NotAFile,
+    /// The server sends a page for people instead.
+    Page,
     /// The server does not give it to us.
     Denied,
     /// The server cannot be reached, or is not who it should be.

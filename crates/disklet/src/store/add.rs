@@ -3,12 +3,13 @@
 use std::error::Error;
 use std::fs::{self, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use disklet_block::convert::{Before, Watch};
 use disklet_block::device::{Caching, FileDevice};
+use disklet_block::image::Format;
 use disklet_block::new_file::{Existing, NewFile, scratch_file, scratch_room};
-use disklet_block::stream::{Contents, Limits, Options, Room, Unwrap, to_raw};
+use disklet_block::stream::{Contents, Limits, Options, Report, Room, Unwrap, to_raw};
 use disklet_core::facts::ImageFact;
 use disklet_core::names::Sha256;
 use disklet_core::units::ByteSize;
@@ -16,6 +17,7 @@ use sha2::Digest;
 
 use super::directories::For;
 use super::{Store, StoreError, StoreErrorKind, is_full};
+use crate::shown::printable;
 
 /// An image on its way into the store.
 #[derive(Debug)]
@@ -78,7 +80,8 @@ impl Store {
             room: Room::Grows(&target),
         };
         let report = to_raw(&mut hashed, &options, &target, &scratch, watch)
-            .map_err(|error| refused(incoming.name, error))?;
+            .map_err(|error| unusable(incoming.name, error))?;
+        refuse_odd(incoming.name, &report, &disk)?;
         let digest = hashed
             .finish()
             .map_err(|error| refused(incoming.name, error))?;
@@ -146,6 +149,36 @@ fn device(file: fs::File) -> Result<FileDevice, StoreError> {
     FileDevice::new(file, "the image store", Caching::Direct).map_err(|error| {
         StoreError::new(StoreErrorKind::Io, "the image store cannot be written to").because(error)
     })
+}
+
+/// The stream holds no image, or one that is not known here.
+fn unusable(name: &str, error: disklet_block::error::Error) -> StoreError {
+    let remedy = error.remedy();
+    let told = refused(name, error);
+    match remedy {
+        Some(remedy) => told.help(remedy),
+        None => told,
+    }
+}
+
+/// A raw disk has whole sectors. What has not is something else: a text, a part
+/// of an image, a file of a format that nobody here knows.
+fn refuse_odd(name: &str, report: &Report, disk: &fs::File) -> Result<(), StoreError> {
+    const SECTOR: u64 = 512;
+    if report.format != Format::Raw || report.size.is_multiple_of(SECTOR) {
+        return Ok(());
+    }
+    let mut what = format!(
+        "image {name} cannot be taken in: {} bytes are no disk (no multiple of {SECTOR}), nor is it qcow2",
+        report.size
+    );
+    let mut start = [0; 64];
+    let read = disk.read_at(&mut start, 0).unwrap_or(0);
+    if let Some(words) = printable(&start[..read]) {
+        what.push_str(&format!("; it begins with {words}"));
+    }
+    Err(StoreError::new(StoreErrorKind::Refused, what)
+        .help("see whether the file is the image, and all of it"))
 }
 
 /// The stream or its conversion has failed.

@@ -176,6 +176,11 @@ fn foreign_formats_are_not_taken_for_raw_disks() {
         let output = scratch.piped(&format!("disk.{format}"), line);
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(told.contains(&format!("begins as {name} does")), "{told}");
+        assert!(
+            told.contains("help: convert it first: qemu-img convert -O qcow2")
+                && told.contains("say so with -f raw"),
+            "{told}"
+        );
     }
     scratch.succeeds("convert -f raw -O raw disk.vdi out.raw");
 }

@@ -69,6 +69,41 @@ fn another_digest_is_refused_and_nothing_stays() {
     assert_eq!(scratch.files(), [] as [&str; 0]);
 }
 
+/// What is no disk would otherwise become one, and no VM would start from it.
+#[test]
+fn what_is_no_image_is_refused_by_what_it_looks_like() {
+    let scratch = Scratch::new("in-no-image");
+    let page = format!("{:x<1024}", "<!DOCTYPE html>\n<title>Log in</title>");
+    assert_eq!(page.len() % 512, 0);
+    let mut odd = noise(3, 1 << 20);
+    odd.push(1);
+    let mut vmdk = b"KDMV".to_vec();
+    vmdk.resize(1 << 16, 0);
+    for (bytes, wanted) in [
+        (
+            b"abc".to_vec(),
+            "image one cannot be taken in: 3 bytes are no disk (no multiple of 512), nor is it qcow2; it begins with \"abc\"\n  help: see whether",
+        ),
+        (
+            odd,
+            "1048577 bytes are no disk (no multiple of 512), nor is it qcow2\n  help: ",
+        ),
+        (
+            page.into_bytes(),
+            "begins as an HTML page does, which is not supported\n  help: give the image itself",
+        ),
+        (
+            vmdk,
+            "begins as VMDK does, which is not supported\n  help: convert it first: qemu-img convert -O qcow2 FILE NEW\n",
+        ),
+    ] {
+        scratch.write("file", bytes);
+        let told = scratch.fails(&["pull", "one", "--from", "file"]);
+        assert!(told.contains(wanted), "{told}");
+        assert_eq!(scratch.files(), [] as [&str; 0]);
+    }
+}
+
 /// Where no file may be longer than a MiB, there is no room for an image.
 #[test]
 fn without_room_there_is_one_message_and_nothing_stays() {

@@ -98,6 +98,57 @@ fn what_a_user_meets_is_told_in_one_message_and_nothing_stays() {
 }
 
 #[test]
+fn a_page_for_people_is_no_image() {
+    let scratch = Scratch::new("web-page");
+    let image = || {
+        let mut disk = noise(1, 1 << 20);
+        disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+        disk
+    };
+    let server = Server::start(move |request| {
+        let reply = match request.path.as_str() {
+            "/page" => Reply::whole(&b"Please sign in.\n".repeat(512)),
+            "/bytes" => Reply::whole(&noise(1, 1 << 20)),
+            _ => Reply::file(request, &image(), "\"1\""),
+        };
+        reply.header("Content-Type", "Text/HTML; charset=utf-8")
+    });
+    for (path, wanted) in [
+        (
+            "/page",
+            "/page: the server sends a page (text/html), not an image; it begins with \"Please sign in. Please",
+        ),
+        (
+            "/bytes",
+            "the server sends a page (text/html), not an image\n  help: it may ask for a login",
+        ),
+    ] {
+        let told = scratch.fails(&["pull", "one", "--from", &server.url(path)]);
+        assert!(told.contains(wanted), "{told}");
+        assert_eq!(scratch.files(), NOTHING);
+    }
+    // Some servers call everything a page.
+    scratch.succeeds(&["pull", "one", "--from", &server.url("/image")]);
+    assert!(scratch.disk("one") == image());
+}
+
+#[test]
+fn an_encoding_that_is_not_known_is_refused() {
+    let scratch = Scratch::new("web-encoded");
+    let server = Server::start(|request| {
+        let coding = request.path.trim_start_matches('/');
+        Reply::whole(&noise(1, 1 << 20)).header("Content-Encoding", coding)
+    });
+    for coding in ["br", "deflate", "gzip,br"] {
+        let told = scratch.fails(&["pull", "one", "--from", &server.url(&format!("/{coding}"))]);
+        let wanted = format!("the server sends the file encoded as {coding:?}, which is not");
+        assert!(told.contains(&wanted), "{told}");
+        assert_eq!(scratch.files(), NOTHING);
+    }
+    scratch.succeeds(&["pull", "one", "--from", &server.url("/identity")]);
+}
+
+#[test]
 fn without_an_address_the_name_must_be_one() {
     let scratch = Scratch::new("web-names");
     for (name, wanted) in [

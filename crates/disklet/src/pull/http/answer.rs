@@ -16,6 +16,8 @@ pub(super) struct Answer {
     pub(super) validator: Option<Validator>,
     /// Whether it can be told from a lost connection where the file ends.
     pub(super) has_end: bool,
+    /// Whether the server says that it is a page for people.
+    pub(super) is_page: bool,
 }
 
 impl Answer {
@@ -23,6 +25,7 @@ impl Answer {
     pub(super) fn of(response: Response<Body>, where_: &str) -> Result<Self, PullError> {
         let headers = response.headers();
         let is_part = response.status().as_u16() == 206;
+        refuse_encoded(headers, where_)?;
         let length = number(headers, header::CONTENT_LENGTH);
         let (from, total) = match is_part {
             false => (0, length),
@@ -38,6 +41,7 @@ impl Answer {
             from,
             total,
             validator: validator(headers),
+            is_page: is_page(headers),
             has_end: is_chunked || total.is_some(),
             body: response
                 .into_body()
@@ -56,6 +60,34 @@ impl std::fmt::Debug for Answer {
             .field("validator", &self.validator)
             .finish_non_exhaustive()
     }
+}
+
+/// Encoded on the way although we asked for the file as it is. What is inside
+/// of gzip or zstd, as images often are, is seen when it comes.
+fn refuse_encoded(headers: &HeaderMap, where_: &str) -> Result<(), PullError> {
+    const KNOWN: [&str; 5] = ["", "identity", "gzip", "x-gzip", "zstd"];
+    let codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    for coding in codings.map(|coding| coding.to_str().unwrap_or("?").trim()) {
+        if !KNOWN.iter().any(|known| coding.eq_ignore_ascii_case(known)) {
+            return Err(PullError::new(
+                PullErrorKind::Protocol,
+                format!("{where_}: the server sends the file encoded as {coding:.40?}, which is not known here"),
+            )
+            .help("have the server send the file as it is, or fetch it by other means and use --from FILE"));
+        }
+    }
+    Ok(())
+}
+
+fn is_page(headers: &HeaderMap) -> bool {
+    let text = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|it| it.to_str().ok());
+    let kind = text.and_then(|text| text.split(';').next());
+    kind.is_some_and(|kind| {
+        let kind = kind.trim();
+        kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml")
+    })
 }
 
 fn number(headers: &HeaderMap, name: header::HeaderName) -> Option<u64> {

@@ -123,6 +123,11 @@ impl<'d> Download<'d> {
         self.answer.has_end
     }
 
+    /// Whether the server says that it is a page for people.
+    pub(in crate::pull) fn is_page(&self) -> bool {
+        self.answer.is_page
+    }
+
     /// Why it could not be read to its end, if it could not.
     pub(in crate::pull) fn take_failure(&mut self) -> Option<PullError> {
         self.failure.take()
