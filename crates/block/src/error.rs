@@ -80,6 +80,14 @@ impl Error {
         self
     }
 
+    /// Without the image's or file's name if it is this one, for whoever has
+    /// said it.
+    #[must_use]
+    pub fn without_name(mut self, name: &str) -> Self {
+        self.0.subject = self.0.subject.filter(|subject| subject != name);
+        self
+    }
+
     /// Says what the user can do.
     pub(crate) fn help(mut self, help: &'static str) -> Self {
         self.0.help = Some(help);

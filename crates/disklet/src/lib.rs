@@ -4,6 +4,7 @@
 pub mod manifests;
 pub mod progress;
 pub mod pull;
+pub mod remedy;
 pub mod report;
 pub mod shown;
 pub mod store;

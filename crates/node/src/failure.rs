@@ -3,8 +3,11 @@
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 
+use disklet::remedy::remedy_for;
 use disklet::report::with_causes;
+use disklet_block::error::{Error as BlockError, ErrorKind};
 
 /// One reason: what could not be done, on what, because of what, and what the
 /// user can do.
@@ -150,8 +153,30 @@ fn words_of(error: &(dyn Error + Send + Sync + 'static)) -> String {
 }
 
 /// On a path.
-pub(crate) fn on(path: impl AsRef<std::path::Path>, doing: &str, error: io::Error) -> Failure {
-    Failure::new(format!("{}: cannot be {doing}", path.as_ref().display())).because(error)
+pub(crate) fn on(path: impl AsRef<Path>, doing: &str, error: io::Error) -> Failure {
+    let path = path.as_ref();
+    let help = remedy_for(path, &error);
+    let what = format!("{}: cannot be {doing}", path.display());
+    Failure {
+        help,
+        ..Failure::new(what).because(error)
+    }
+}
+
+/// On an image, whose error may name its path as well.
+pub(crate) fn on_image(path: impl AsRef<Path>, doing: &str, error: BlockError) -> Failure {
+    if error.kind() == ErrorKind::Cancelled {
+        return Failure::cancelled();
+    }
+    let path = path.as_ref();
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    let help = cause.and_then(|cause| remedy_for(path, cause));
+    let name = path.display().to_string();
+    let what = format!("{name}: cannot be {doing}");
+    Failure {
+        help,
+        ..Failure::new(what).because(error.without_name(&name))
+    }
 }
 
 /// Tells what was done, as soon as it is.

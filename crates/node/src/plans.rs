@@ -6,14 +6,15 @@ use std::io::{self, Write};
 
 use disklet::manifests::{Given, look};
 use disklet::progress::ProgressForm;
-use disklet::pull::{Beginning, Observer, Teller, ensure};
+use disklet::pull::{Beginning, Observer, PullError, Teller, ensure};
 use disklet::report::{report, with_causes};
 use disklet::store::{Reliance, Store};
 use disklet::vms::UpArgs;
 use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostics, Remedy};
 use disklet_core::facts::{Fact, Facts, Questions};
-use disklet_core::plan::Plan;
+use disklet_core::names::ImageName;
+use disklet_core::plan::{Plan, Source};
 use disklet_core::resolve::resolve;
 
 use crate::executor::demand_supported;
@@ -87,13 +88,58 @@ impl<'a> Request<'a> {
     /// Fetches the images that are missing, and plans with them.
     pub(crate) fn plan(mut self) -> Result<Planned> {
         trial::decide(&mut self.given.config, self.args.libvirt.connect.as_deref())?;
-        fetch_missing(&self.given, &self.questions, &self.facts)?;
+        self.fetch_missing()?;
         let (plans, images) = self.resolve()?;
         tell_unknown(&plans);
         Ok(Planned {
             config: self.given.config,
             plans,
             images,
+        })
+    }
+
+    fn fetch_missing(&self) -> Result<()> {
+        let Given {
+            objects, config, ..
+        } = &self.given;
+        let mut known = self.facts.clone();
+        Store::configured(config)
+            .answer(&self.questions, &mut known)
+            .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
+        for image in objects.images() {
+            if known.image(image) != Fact::Unknown {
+                continue;
+            }
+            let observer = UntilInterrupted {
+                teller: Teller::new(ProgressForm::Auto),
+            };
+            let outcome = ensure(config, image, &observer);
+            observer.teller.end();
+            if interrupt::asked() {
+                return Err(Failure::cancelled());
+            }
+            outcome.map_err(|error| {
+                let failure = not_fetched(image, &error);
+                match self.first_disk_of(image) {
+                    Some(disk) => failure.of(&disk),
+                    None => failure,
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The first disk that an image is for.
+    fn first_disk_of(&self, wanted: &ImageName) -> Option<String> {
+        let plans = self.first_plans()?;
+        plans.iter().find_map(|plan| {
+            let disk = plan.disks.iter().find(|disk| match &disk.source {
+                Source::Image { image, .. } | Source::PersistentRoot { image, .. } => {
+                    image == wanted
+                }
+                _ => false,
+            })?;
+            Some(format!("{}: disk {}", plan.full_name(), disk.name))
         })
     }
 
@@ -153,37 +199,22 @@ fn tell_unknown(plans: &[Plan]) {
     }
 }
 
-fn fetch_missing(given: &Given, questions: &Questions, facts: &Facts) -> Result<()> {
-    let mut known = facts.clone();
-    Store::configured(&given.config)
-        .answer(questions, &mut known)
-        .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
-    for image in given.objects.images() {
-        if known.image(image) != Fact::Unknown {
-            continue;
+/// Why an image did not come, in words of `up`.
+fn not_fetched(image: &ImageName, error: &PullError) -> Failure {
+    let failure = Failure::new(with_causes(error));
+    match error.remedy() {
+        // Its flags are those of a pull.
+        Some(remedy)
+            if ["--from", "--max-size"]
+                .iter()
+                .any(|flag| remedy.contains(flag)) =>
+        {
+            let name = image.name();
+            failure.help(format!("use disklet images pull {name}: {remedy}"))
         }
-        let observer = UntilInterrupted {
-            teller: Teller::new(ProgressForm::Auto),
-        };
-        let outcome = ensure(&given.config, image, &observer);
-        observer.teller.end();
-        if interrupt::asked() {
-            return Err(Failure::cancelled());
-        }
-        outcome.map_err(|error| {
-            let failure = Failure::new(with_causes(&error));
-            match error.remedy() {
-                // Its flags are those of a pull.
-                Some(remedy) if remedy.contains("--") => {
-                    let name = image.name();
-                    failure.help(format!("use disklet images pull {name}: {remedy}"))
-                }
-                Some(remedy) => failure.help(remedy),
-                None => failure,
-            }
-        })?;
+        Some(remedy) => failure.help(remedy),
+        None => failure,
     }
-    Ok(())
 }
 
 /// Tells, and stops when asked to.

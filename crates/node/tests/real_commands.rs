@@ -252,8 +252,17 @@ fn a_full_disk_leaves_nothing_behind() {
     );
     let before = machine.things();
     let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+    assert!(
+        refused.contains("error: default/full: disk data: "),
+        "{refused}"
+    );
     assert!(refused.contains("-data: cannot be"), "{refused}");
     assert!(refused.contains("No space left"), "{refused}");
+    assert!(
+        refused.contains("help: make room there: disklet images gc"),
+        "{refused}"
+    );
+    assert_eq!(refused.matches(volumes).count(), 1, "{refused}");
     assert_eq!(machine.things(), before);
     assert!(
         Command::new("umount")

@@ -11,6 +11,7 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use disklet_core::names::Sha256;
@@ -110,6 +111,33 @@ fn an_image_of_another_digest_is_refused_and_the_right_one_runs() {
     std::fs::write(&manifest, right).unwrap();
     machine.run_to_end(&manifest);
     machine.done(&["down", "digest", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_lack_of_room_is_told_of_the_disk_that_the_image_is_for() {
+    let machine = Machine::new("no-room");
+    let url = serve(vec![0xa5; 4 << 20]);
+    let manifest = vm(&machine, "no-room", "fetched", &url);
+    let images = machine.path("data/images");
+    std::fs::create_dir_all(&images).unwrap();
+    let images = images.to_str().unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let status = Command::new(program).args(arguments).status().unwrap();
+        assert!(status.success(), "{program}");
+    };
+    run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", images]);
+    let told = refused(&machine, &manifest);
+    run("umount", &[images]);
+    let (_, error) = told.split_once("error: ").unwrap();
+    let wanted = format!("default/no-room: disk root: image fetched cannot be taken in: {images}/");
+    assert!(error.starts_with(&wanted), "{told}");
+    assert!(error.contains("No space left"), "{told}");
+    assert!(
+        error.contains("help: make room there: disklet images gc"),
+        "{told}"
+    );
+    assert_eq!(error.matches(images).count(), 1, "{told}");
 }
 
 #[test]

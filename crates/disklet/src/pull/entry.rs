@@ -60,7 +60,11 @@ impl Entry<'_> {
                 }
                 _ => return Err(error),
             }
-            self.observer.notice(&format!("{error}; beginning anew"));
+            let why = match error.kind() {
+                PullErrorKind::Store(_) => "there is no room to keep it as it comes".to_owned(),
+                _ => error.to_string(),
+            };
+            self.observer.notice(&format!("{why}; beginning anew"));
         }
     }
 

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fs::{self, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
 
 use disklet_block::convert::{Before, Watch};
 use disklet_block::device::{Caching, FileDevice};
@@ -16,7 +17,8 @@ use disklet_core::units::ByteSize;
 use sha2::Digest;
 
 use super::directories::For;
-use super::{Store, StoreError, StoreErrorKind, is_full};
+use super::{Store, StoreError, StoreErrorKind};
+use crate::remedy::{is_full, remedy_for};
 use crate::shown::printable;
 
 /// An image on its way into the store.
@@ -63,10 +65,10 @@ impl Store {
         let directory = self.directory("sha256", For::All)?;
         let made = |error| StoreError::on(&directory, "written to", error);
         let disk = scratch_file(&directory).map_err(made)?;
-        let target = device(disk.try_clone().map_err(made)?)?;
+        let target = device(disk.try_clone().map_err(made)?, &directory)?;
         let scratch = scratch_file(&directory).map_err(made)?;
         let parked = scratch_room(&scratch);
-        let scratch = device(scratch)?;
+        let scratch = device(scratch, &directory)?;
         let mut hashed = Hashed::new(&mut incoming.stream);
         let options = Options {
             contents: Contents::ByMagic,
@@ -80,11 +82,11 @@ impl Store {
             room: Room::Grows(&target),
         };
         let report = to_raw(&mut hashed, &options, &target, &scratch, watch)
-            .map_err(|error| unusable(incoming.name, error))?;
+            .map_err(|error| unusable(incoming.name, &directory, error))?;
         refuse_odd(incoming.name, &report, &disk)?;
         let digest = hashed
             .finish()
-            .map_err(|error| refused(incoming.name, error))?;
+            .map_err(|error| refused(incoming.name, &directory, error))?;
         if let Some(wanted) = incoming.digest.filter(|wanted| *wanted != digest) {
             let what = format!(
                 "image {}: its file has the digest sha256:{digest}, not sha256:{wanted} as demanded",
@@ -145,16 +147,18 @@ impl Store {
     }
 }
 
-fn device(file: fs::File) -> Result<FileDevice, StoreError> {
-    FileDevice::new(file, "the image store", Caching::Direct).map_err(|error| {
+/// A file without a name is known by its directory.
+fn device(file: fs::File, directory: &Path) -> Result<FileDevice, StoreError> {
+    let name = directory.display().to_string();
+    FileDevice::new(file, name, Caching::Direct).map_err(|error| {
         StoreError::new(StoreErrorKind::Io, "the image store cannot be written to").because(error)
     })
 }
 
 /// The stream holds no image, or one that is not known here.
-fn unusable(name: &str, error: disklet_block::error::Error) -> StoreError {
+fn unusable(name: &str, directory: &Path, error: disklet_block::error::Error) -> StoreError {
     let remedy = error.remedy();
-    let told = refused(name, error);
+    let told = refused(name, directory, error);
     match remedy {
         Some(remedy) => told.help(remedy),
         None => told,
@@ -182,26 +186,31 @@ fn refuse_odd(name: &str, report: &Report, disk: &fs::File) -> Result<(), StoreE
 }
 
 /// The stream or its conversion has failed.
-fn refused(name: &str, error: impl Error + Send + Sync + 'static) -> StoreError {
+fn refused(name: &str, directory: &Path, error: impl Error + Send + Sync + 'static) -> StoreError {
     let what = format!("image {name} cannot be taken in");
-    let told = if lacks_room(&error) {
-        StoreError::full(what)
-    } else {
-        StoreError::new(StoreErrorKind::Refused, what)
+    let told = match lack_of_room(&error) {
+        None => StoreError::new(StoreErrorKind::Refused, what),
+        Some(lack) => {
+            let told = StoreError::new(StoreErrorKind::Full, what);
+            match remedy_for(directory, lack) {
+                Some(remedy) => told.help(remedy),
+                None => told,
+            }
+        }
     };
     told.because(error)
 }
 
-/// Whether a lack of room is among the causes.
-fn lacks_room(error: &(dyn Error + 'static)) -> bool {
+/// A lack of room among the causes.
+fn lack_of_room<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e io::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(is_full) {
-            return true;
+        if let Some(lack) = error.downcast_ref::<io::Error>().filter(|it| is_full(it)) {
+            return Some(lack);
         }
         cause = error.source();
     }
-    false
+    None
 }
 
 /// Hashes what is read.

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use crate::remedy::{is_full, remedy_for};
+
 /// What sort of thing went wrong; what callers match on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,16 +56,15 @@ impl StoreError {
             return Self::new(StoreErrorKind::Io, what)
                 .help("dataDir and the pools of the configuration must be directories");
         }
-        if is_full(&source) {
-            return Self::full(what).because(source);
-        }
-        Self::new(StoreErrorKind::Io, what).because(source)
-    }
-
-    /// There is no room.
-    pub(super) fn full(what: String) -> Self {
-        Self::new(StoreErrorKind::Full, what)
-            .help("make room: disklet images gc removes images that nobody needs")
+        let kind = match is_full(&source) {
+            true => StoreErrorKind::Full,
+            false => StoreErrorKind::Io,
+        };
+        let error = Self {
+            help: remedy_for(path, &source),
+            ..Self::new(kind, what)
+        };
+        error.because(source)
     }
 
     pub(super) fn because(self, source: impl Error + Send + Sync + 'static) -> Self {
@@ -103,14 +104,6 @@ fn in_the_way(path: &Path) -> Option<&Path> {
     path.ancestors()
         .find(|path| path.symlink_metadata().is_ok())
         .filter(|path| !path.is_dir())
-}
-
-/// Whether the system said that there is no room, in one of its ways.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    )
 }
 
 impl fmt::Display for StoreError {

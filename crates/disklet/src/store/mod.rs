@@ -36,7 +36,6 @@ use sha2::Digest;
 
 pub use add::{Added, Incoming};
 use directories::For;
-pub(crate) use error::is_full;
 pub use error::{StoreError, StoreErrorKind};
 pub use listed::Listed;
 pub use lock::{Reliance, Removal};

@@ -113,7 +113,9 @@ fn without_room_there_is_one_message_and_nothing_stays() {
     let mut command = scratch.after(limited, &["pull", "one", "--from", "disk.raw"]);
     let told = Outcome::of(command.output().unwrap()).refused();
     assert!(told.contains("image one cannot be taken in"), "{told}");
-    assert!(told.contains("help: make room"), "{told}");
+    assert!(told.contains("help: make room there: "), "{told}");
+    let directory = scratch.path("data/images/sha256").display().to_string();
+    assert_eq!(told.matches(&directory).count(), 1, "{told}");
     assert_eq!(scratch.files(), [] as [&str; 0]);
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use disklet_block::convert::Watch;
 use disklet_block::device::{Caching, FileDevice, Size as _};
-use disklet_block::error::ErrorKind;
+use disklet_block::error::{Error as BlockError, ErrorKind};
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
 use disklet_block::new_file::{Existing, NewFile, directory_of};
@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use super::host::Host;
 use super::told::Told;
 use super::volumes::{make_directory_of, own};
-use crate::failure::{Failure, Result, on};
+use crate::failure::{Failure, Result, on, on_image};
 use crate::libvirt::QemuUser;
 
 /// A raw file with all bytes of a master. One that is there is complete.
@@ -35,10 +35,7 @@ pub(super) fn clone(
     if file.exists() {
         return Ok(());
     }
-    let failed = |error: disklet_block::error::Error| match error.kind() {
-        ErrorKind::Cancelled => Failure::cancelled(),
-        _ => Failure::new(format!("{from}: cannot be cloned")).because(error),
-    };
+    let failed = |error| on_image(from, "cloned", error);
     let format = match format {
         domain::Format::Raw => Format::Raw,
         domain::Format::Qcow2 => Format::Qcow2,
@@ -48,19 +45,25 @@ pub(super) fn clone(
     let image = Image::open(source, format, &NoImplicitFiles).map_err(failed)?;
     make_directory_of(file)?;
     let unmade = |error: io::Error| on(file, "made", error);
+    // Either may be at fault, and the error says which.
+    let uncloned = |error: BlockError| match error.kind() {
+        ErrorKind::NoSpace => on_image(file, "made", error),
+        ErrorKind::Cancelled => Failure::cancelled(),
+        _ => Failure::new(format!("{from}: cannot be cloned")).because(error),
+    };
     let new = NewFile::with_mode(file, Existing::Refuse, 0o600).map_err(unmade)?;
     let target = FileDevice::new(
         new.file().map_err(unmade)?,
         file.display().to_string(),
         Caching::Buffered,
     )
-    .map_err(failed)?;
+    .map_err(uncloned)?;
     let size = image.size().map_err(failed)?;
     let told = Told::new(size, watch);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cloned = clone_image(&image, &target, threads, &told);
     told.end();
-    cloned.map_err(failed)?;
+    cloned.map_err(uncloned)?;
     new.file()
         .and_then(|made| own(&made, user))
         .and_then(|()| new.name())

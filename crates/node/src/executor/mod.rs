@@ -26,7 +26,7 @@ use disklet::manifests::look;
 use disklet::store::Store;
 use disklet_block::convert::Watch;
 use disklet_core::config::Config;
-use disklet_core::domain::KeyKind;
+use disklet_core::domain::{KeyKind, Location};
 use disklet_core::facts::{DeviceNumber, Questions};
 use disklet_core::names::{PodUid, Sha256};
 use disklet_core::plan::{Access, HostPath, Master, Plan, Step};
@@ -54,8 +54,15 @@ pub(crate) struct Executor<'e> {
 }
 
 impl Executor<'_> {
-    /// Carries a step out.
+    /// Carries a step out; what goes wrong is told of the disk that it is for.
     pub(crate) fn carry_out(&self, step: &Step) -> Result<()> {
+        self.act(step).map_err(|failure| match self.disk_of(step) {
+            Some(disk) => failure.of(&format!("disk {disk}")),
+            None => failure,
+        })
+    }
+
+    fn act(&self, step: &Step) -> Result<()> {
         match step {
             Step::EnsurePool { pool, directory } => self.pool(pool, directory),
             Step::PullImage { image, digest } => {
@@ -82,9 +89,8 @@ impl Executor<'_> {
                 self.user,
                 self.watch,
             ),
-            Step::CreateDiskImage { disk, file, size } => {
+            Step::CreateDiskImage { file, size, .. } => {
                 copies::disk_image(self.host(), Path::new(known_path(file)?), *size, self.user)
-                    .map_err(|failure| failure.of(&format!("disk {disk}")))
             }
             Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } => {
                 Err(needs_cluster(disk))
@@ -97,18 +103,14 @@ impl Executor<'_> {
                 volumes::formatted(Path::new(file), *size, self.user, self.watch)
             }
             Step::ExposeDevice {
-                disk,
                 from,
                 to,
                 number,
                 whitelisted,
                 access,
-            } => self
-                .device(from, Path::new(to), *number, *whitelisted, *access)
-                .map_err(|failure| failure.of(&format!("disk {disk}"))),
-            Step::ExposeFile { disk, from, to, .. } => self
-                .file(from, Path::new(to))
-                .map_err(|failure| failure.of(&format!("disk {disk}"))),
+                ..
+            } => self.device(from, Path::new(to), *number, *whitelisted, *access),
+            Step::ExposeFile { from, to, .. } => self.file(from, Path::new(to)),
             Step::FillRoot {
                 device,
                 image_file,
@@ -124,7 +126,6 @@ impl Executor<'_> {
                 };
                 let (open, _) = expose::open_device(Host::OURS, Path::new(device), None)?;
                 root::have(open, &self.device_behind(device), &wanted, self.watch)
-                    .map_err(|failure| failure.of("disk root"))
             }
             Step::DefineSecret {
                 uuid,
@@ -168,6 +169,31 @@ impl Executor<'_> {
             .libvirt
             .process_of(&self.plan.domain.name, self.plan.uuid)?;
         launcher::join(self.host(), qemu, launcher, pod)
+    }
+
+    /// The disk that a step is for, if it is for one and does not say so itself.
+    fn disk_of(&self, step: &Step) -> Option<&str> {
+        match step {
+            Step::ExposeDevice { disk, .. }
+            | Step::ExposeFile { disk, .. }
+            | Step::CreateDiskImage { disk, .. } => Some(disk),
+            Step::FillRoot { .. } => Some("root"),
+            Step::CreateOverlay { file, .. }
+            | Step::CloneMaster { file, .. }
+            | Step::CreateVolume { file, .. }
+            | Step::WriteCloudInit { file, .. } => self.disk_at(file),
+            _ => None,
+        }
+    }
+
+    /// The disk whose file it is.
+    fn disk_at(&self, file: &str) -> Option<&str> {
+        let mut disks = self.plan.disks.iter().zip(&self.plan.domain.disks);
+        let found = disks.find(|(_, disk)| match &disk.top.at {
+            Location::File(path) => path == file,
+            _ => false,
+        });
+        found.map(|(planned, _)| planned.name.as_str())
     }
 
     /// Ceph prints keys in base64; QEMU wants the key.

@@ -7,7 +7,6 @@ use std::path::Path;
 use disklet::manifests::root_fact;
 use disklet_block::convert::Watch;
 use disklet_block::device::{Caching, FileDevice, Size};
-use disklet_block::error::ErrorKind;
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
 use disklet_block::root::{Behind, demand_room, fill, is_unused, look};
@@ -15,7 +14,7 @@ use disklet_core::names::Sha256;
 use disklet_core::root::{RootFact, RootRefusal, RootVerdict, judge};
 
 use super::told::Told;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, on_image};
 
 /// What a root shall be.
 pub(super) struct Wanted<'w> {
@@ -98,8 +97,5 @@ fn fill_from(
 }
 
 fn failed_to_fill(name: &str, error: disklet_block::error::Error) -> Failure {
-    match error.kind() {
-        ErrorKind::Cancelled => Failure::cancelled(),
-        _ => Failure::new(format!("{name}: cannot be filled")).because(error),
-    }
+    on_image(name, "filled", error)
 }

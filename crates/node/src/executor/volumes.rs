@@ -6,7 +6,6 @@ use std::path::Path;
 
 use disklet_block::convert::{Packing, Watch, to_qcow2};
 use disklet_block::device::{Caching, FileDevice, Size as _};
-use disklet_block::error::ErrorKind;
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
 use disklet_block::iso9660::{IsoFile, IsoImage};
@@ -19,7 +18,7 @@ use disklet_core::units::ByteSize;
 
 use super::filesystem;
 use super::told::Told;
-use crate::failure::{Failure, Result, on};
+use crate::failure::{Failure, Result, on, on_image};
 use crate::libvirt::QemuUser;
 
 /// An overlay over a raw master.
@@ -51,7 +50,7 @@ pub(super) fn overlay(
 
 /// The size of a master that nobody has looked at before.
 fn size_of(master: &str) -> Result<u64> {
-    let failed = |error| Failure::new(format!("{master}: cannot be looked at")).because(error);
+    let failed = |error| on_image(master, "looked at", error);
     let device = FileDevice::open(Path::new(master), Caching::Buffered).map_err(failed)?;
     device.size().map_err(failed)
 }
@@ -59,7 +58,7 @@ fn size_of(master: &str) -> Result<u64> {
 /// An overlay that an earlier run has made: over another image it is worth
 /// nothing, and it grows if it shall be larger.
 fn adapt_overlay(file: &Path, backing: &str, size: u64) -> Result<()> {
-    let failed = |error| Failure::new(format!("{}: cannot be used", file.display())).because(error);
+    let failed = |error| on_image(file, "used", error);
     let device = FileDevice::open_writable(file, Caching::Buffered).map_err(failed)?;
     let header = Qcow2::read_header(&device, device.name()).map_err(failed)?;
     if header.backing_file.as_deref() != Some(backing) {
@@ -94,7 +93,7 @@ pub(super) fn formatted(
     }
     make_directory_of(file)?;
     let raw = filesystem::disk_for(file, size, watch)?;
-    let failed = |error| Failure::new(format!("{}: cannot be made", file.display())).because(error);
+    let failed = |error| on_image(file, "made", error);
     let source = FileDevice::new(raw, "the new filesystem", Caching::Buffered).map_err(failed)?;
     let source = Image::open(source, Format::Raw, &NoImplicitFiles).map_err(failed)?;
     let spec = NewImage::of_size(size);
@@ -109,7 +108,7 @@ pub(super) fn formatted(
 /// A volume is made once: what a guest has written to it is kept, whatever size
 /// is wanted now.
 fn tell_other_size(file: &Path, wanted: u64) -> Result<()> {
-    let failed = |error| Failure::new(format!("{}: cannot be used", file.display())).because(error);
+    let failed = |error| on_image(file, "used", error);
     let device = FileDevice::open(file, Caching::Buffered).map_err(failed)?;
     let size = Qcow2::read_header(&device, device.name())
         .map_err(failed)?
@@ -177,12 +176,9 @@ fn new_image(
     let failed = |error: io::Error| on(path, "made", error);
     let new = NewFile::with_mode(path, Existing::Refuse, 0o600).map_err(failed)?;
     let name = path.display().to_string();
-    let made = FileDevice::new(new.file().map_err(failed)?, name.clone(), Caching::Buffered)
+    let made = FileDevice::new(new.file().map_err(failed)?, name, Caching::Buffered)
         .and_then(|device| fill(&device));
-    made.map_err(|error| match error.kind() {
-        ErrorKind::Cancelled => Failure::cancelled(),
-        _ => Failure::new(format!("{name}: cannot be made")).because(error),
-    })?;
+    made.map_err(|error| on_image(path, "made", error))?;
     new.file()
         .and_then(|file| own(&file, user))
         .and_then(|()| new.name())
