@@ -199,16 +199,17 @@ fn tell_unknown(plans: &[Plan]) {
     }
 }
 
+fn is_of_a_pull(remedy: &str) -> bool {
+    let has = |words: &str| remedy.contains(words);
+    (has("--from") || has("--max-size")) && !has("disklet images pull")
+}
+
 /// Why an image did not come, in words of `up`.
 fn not_fetched(image: &ImageName, error: &PullError) -> Failure {
     let failure = Failure::new(with_causes(error));
     match error.remedy() {
         // Its flags are those of a pull.
-        Some(remedy)
-            if ["--from", "--max-size"]
-                .iter()
-                .any(|flag| remedy.contains(flag)) =>
-        {
+        Some(remedy) if is_of_a_pull(remedy) => {
             let name = image.name();
             failure.help(format!("use disklet images pull {name}: {remedy}"))
         }

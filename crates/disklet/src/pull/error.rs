@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use disklet_core::names::{ImageName, Sha256};
+
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What sort of thing went wrong; what callers match on.
@@ -95,6 +97,47 @@ impl PullError {
             what: format!("image {image}: {}", self.what),
             ..self
         }
+    }
+
+    /// Says that another image of that name is in the store, if that explains
+    /// anything.
+    pub(super) fn beside(self, image: &ImageName, other: &Sha256) -> Self {
+        let (name, wanted) = (image.name(), image.digest());
+        let Some(wanted) = wanted.filter(|_| self.is_about_the_origin()) else {
+            return self;
+        };
+        let help = format!(
+            "to have it: disklet images pull {name}@sha256:{wanted} --from FILE|URL; or ask for what the store has"
+        );
+        let before = format!(
+            "the store has sha256:{other} under this name, not sha256:{wanted} as demanded"
+        );
+        let what = match self.kind {
+            // It says what is demanded itself.
+            PullErrorKind::Store(_) => format!(
+                "{}; the store has sha256:{other} under this name",
+                self.what
+            ),
+            _ => format!("{before}, and {}", self.what),
+        };
+        Self {
+            what,
+            help: Some(help),
+            ..self
+        }
+    }
+
+    /// Whether it would be another if the image came from elsewhere.
+    fn is_about_the_origin(&self) -> bool {
+        matches!(
+            self.kind,
+            PullErrorKind::Nowhere
+                | PullErrorKind::NotFound
+                | PullErrorKind::Page
+                | PullErrorKind::Denied
+                | PullErrorKind::Unreachable
+                | PullErrorKind::Store(StoreErrorKind::Digest)
+        )
     }
 
     pub(super) fn is_passing(&self) -> bool {

@@ -86,12 +86,26 @@ pub fn pull(
     order: Order<'_>,
     observer: &dyn Observer,
 ) -> Result<Added, PullError> {
-    let name = order.image.name();
-    pull_from(config, order, observer).map_err(|error| match error.kind() {
-        // The store names the image itself.
-        PullErrorKind::Store(_) => error,
-        _ => error.of(name),
+    let image = order.image;
+    pull_from(config, order, observer).map_err(|error| {
+        let error = match other_in_store(config, image) {
+            Some(other) => error.beside(image, &other),
+            None => error,
+        };
+        match error.kind() {
+            // The store names the image itself.
+            PullErrorKind::Store(_) => error,
+            _ => error.of(image.name()),
+        }
     })
+}
+
+/// What the store has under the name if that is not the digest that is asked
+/// for.
+fn other_in_store(config: &Config, image: &ImageName) -> Option<Sha256> {
+    let wanted = image.digest()?;
+    let fact = Store::configured(config).find(image.name()).ok()??;
+    (fact.digest != wanted).then_some(fact.digest)
 }
 
 fn pull_from(

@@ -76,6 +76,33 @@ fn the_digests_of_name_and_mapping_must_both_be_met() {
     assert_eq!(scratch.listed().len(), 2);
 }
 
+/// A manifest asks for a digest, and the store has another under that name.
+#[test]
+fn another_digest_in_the_store_is_told_and_how_to_have_the_right_one() {
+    let scratch = Scratch::new("mapping-other");
+    scratch.write("disk.raw", noise(1, 1 << 20));
+    scratch.succeeds(&["pull", "one", "--from", "disk.raw"]);
+    let (there, wanted) = (digest(&noise(1, 1 << 20)), "b".repeat(64));
+    let name = format!("virtlet.cloud/one@sha256:{wanted}");
+    let words = format!(
+        "error: image one: the store has sha256:{there} under this name, not sha256:{wanted} as demanded, and it is not known where it comes from"
+    );
+    let help = format!("help: to have it: disklet images pull one@sha256:{wanted} --from ");
+    let told = scratch.fails(&["pull", &name]);
+    assert!(told.contains(&words) && told.contains(&help), "{told}");
+
+    let server = Server::start(|_| Reply::whole(&noise(2, 1 << 20)));
+    scratch.map(&format!(
+        "translations: [{{name: one, url: \"{}\"}}]\n",
+        server.url("/x")
+    ));
+    let told = scratch.fails(&["pull", &name]);
+    let words = format!("as demanded; the store has sha256:{there} under this name\n  {help}");
+    assert!(told.contains(&words), "{told}");
+    // What it has stays.
+    assert_eq!(scratch.listed().len(), 1);
+}
+
 #[test]
 fn slips_in_a_mapping_are_all_told() {
     let scratch = Scratch::new("mapping-slips");
