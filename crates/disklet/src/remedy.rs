@@ -6,11 +6,23 @@ use std::path::Path;
 /// What can be done about an error of the system on a path, where that is the
 /// same whoever meets it.
 #[must_use]
-pub fn remedy_for(_path: &Path, error: &io::Error) -> Option<String> {
-    if is_full(error) {
-        return Some(MAKE_ROOM.to_owned());
+pub fn remedy_for(path: &Path, error: &io::Error) -> Option<String> {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied => denied(path)?,
+        io::ErrorKind::ReadOnlyFilesystem => ELSEWHERE,
+        _ if is_full(error) => MAKE_ROOM,
+        _ => return None,
+    };
+    Some(remedy.to_owned())
+}
+
+/// Root is denied what nobody here can give, such as on a server's directory.
+fn denied(path: &Path) -> Option<&'static str> {
+    if rustix::process::geteuid().is_root() {
+        return None;
     }
-    None
+    let is_file = path.metadata().is_ok_and(|meta| !meta.is_dir());
+    Some(if is_file { AS_OWNER } else { OWN_DIRECTORIES })
 }
 
 /// Whether the system said that there is no room, in one of its ways.
@@ -22,5 +34,10 @@ pub fn is_full(error: &io::Error) -> bool {
     )
 }
 
+const AS_OWNER: &str = "run this as root, or have the owner of that file let you use it";
+const OWN_DIRECTORIES: &str = "run this as root, or have directories of your own: \
+     dataDir, runDir and pools of a configuration (--config FILE)";
+const ELSEWHERE: &str =
+    "have dataDir, runDir and the pools of the configuration where it can be written";
 const MAKE_ROOM: &str = "make room there: disklet images gc removes images that nobody needs, \
      disklet gc what interrupted commands have left; or have dataDir, or the pool, where there is more";

@@ -12,6 +12,7 @@ mod scratch;
 mod server;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use scratch::{Outcome, Scratch, digest, noise};
@@ -76,6 +77,36 @@ fn as_nobody(scratch: &Scratch, script: &str) -> String {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_a_user_may_not_is_told_with_what_to_do() {
+    let scratch = Scratch::for_all("real-denied");
+    fs::copy(env!("CARGO_BIN_EXE_disklet"), scratch.path("disklet")).unwrap();
+    scratch.write("disk.raw", noise(1, 1 << 20));
+    let secret = scratch.write("secret.raw", noise(1, 1 << 20));
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let pull = |from: &str| {
+        let line = format!("./disklet images pull one --from {from} --config config.yaml 2>&1; :");
+        as_nobody(&scratch, &line)
+    };
+    let told = pull("secret.raw");
+    assert!(
+        told.contains("image one: secret.raw: cannot be opened: Permission denied"),
+        "{told}"
+    );
+    assert!(
+        told.contains("help: run this as root, or have its owner let you read it"),
+        "{told}"
+    );
+    let told = pull("disk.raw");
+    let data = scratch.path("data").display().to_string();
+    assert!(told.starts_with(&format!("error: {data}")), "{told}");
+    assert!(
+        told.contains("help: run this as root, or have directories of your own: dataDir"),
+        "{told}"
+    );
 }
 
 /// Whoever can open a lock can hold it, and root would wait.

@@ -8,7 +8,7 @@ use disklet::manifests::{Given, look};
 use disklet::progress::ProgressForm;
 use disklet::pull::{Beginning, Observer, PullError, Teller, ensure};
 use disklet::report::{report, with_causes};
-use disklet::store::{Reliance, Store};
+use disklet::store::{Reliance, Store, StoreError};
 use disklet::vms::UpArgs;
 use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostics, Remedy};
@@ -105,7 +105,7 @@ impl<'a> Request<'a> {
         let mut known = self.facts.clone();
         Store::configured(config)
             .answer(&self.questions, &mut known)
-            .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
+            .map_err(unread)?;
         for image in objects.images() {
             if known.image(image) != Fact::Unknown {
                 continue;
@@ -146,7 +146,6 @@ impl<'a> Request<'a> {
     /// Plans with the images that are there. All that is wrong is told.
     fn resolve(&mut self) -> Result<(Vec<Plan>, Reliance)> {
         let store = Store::configured(&self.given.config);
-        let unread = |error| Failure::new("the image store cannot be read").because(error);
         let images = store.rely().map_err(unread)?;
         store
             .answer(&self.questions, &mut self.facts)
@@ -196,6 +195,15 @@ fn tell_unknown(plans: &[Plan]) {
                 plan.name
             );
         }
+    }
+}
+
+fn unread(error: StoreError) -> Failure {
+    let remedy = error.remedy().map(str::to_owned);
+    let failure = Failure::new("the image store cannot be used").because(error);
+    match remedy {
+        Some(remedy) => failure.help(remedy),
+        None => failure,
     }
 }
 

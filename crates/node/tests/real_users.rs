@@ -9,6 +9,7 @@
 mod support;
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -59,10 +60,62 @@ fn users_run_vms_of_their_own() {
     let raw = refused(Kind::RawDevice);
     assert!(raw.contains("disk data: /dev/loop"), "{raw}");
     assert!(raw.contains("Permission denied"), "{raw}");
+    assert!(raw.contains("devices of the machine need root"), "{raw}");
     let image = refused(Kind::DiskImage);
     assert!(image.contains("disk data: "), "{image}");
     assert!(image.contains("cannot be mounted on"), "{image}");
     assert!(image.contains("disk images of claims need root"), "{image}");
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn what_users_may_not_is_told_with_what_to_do() {
+    let machine = Machine::new("denied");
+    let fixture = Fixture::new(&machine, "denied", Kind::NewVolume);
+    let nobody = Nobody::new(&machine);
+    let said = |arguments: &[&str]| {
+        let output = nobody.run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // Root's configuration, with root's data directory.
+    let config = machine.path("config.yaml").display().to_string();
+    let data = said(&["up", "-f", &fixture.manifest, "--config", &config]);
+    let path = machine.path("data").display().to_string();
+    assert!(
+        data.contains(&path) && data.contains("Permission denied"),
+        "{data}"
+    );
+    assert!(
+        data.contains("help: run this as root, or have directories of your own: dataDir"),
+        "{data}"
+    );
+    let uri = std::env::var("DISKLET_TEST_LIBVIRT_URI").unwrap();
+    let daemon = said(&["ps", "--connect", &uri]);
+    assert!(daemon.contains("does not let this user in: "), "{daemon}");
+    assert!(
+        daemon.contains("help: run this as root, or join the group"),
+        "{daemon}"
+    );
+    // A directory for what is shown to QEMU that is somebody else's.
+    let data = nobody.data().display().to_string();
+    machine.add_image_to(&nobody.data(), "tiny", &guest::disk());
+    nobody.own_data();
+    std::fs::create_dir_all(machine.run_dir()).unwrap();
+    let run = machine.run_dir().display().to_string();
+    let config = format!("dataDir: {data}\nrunDir: {run}\ndomainType: qemu\n");
+    let config = machine.write("users.yaml", config).display().to_string();
+    let fixture = Fixture::new(&machine, "denied", Kind::RawDevice);
+    let number = std::fs::metadata(fixture.device()).unwrap();
+    std::os::unix::fs::chown(fixture.device(), Some(65534), None).unwrap();
+    let shown = said(&["up", "-f", &fixture.manifest, "--config", &config]);
+    std::os::unix::fs::chown(fixture.device(), Some(number.uid()), None).unwrap();
+    assert!(shown.contains(&format!("disk data: {run}/")), "{shown}");
+    assert!(
+        shown.contains("help: run this as root, or have directories of your own"),
+        "{shown}"
+    );
+    assert_eq!(nobody.things(), 0);
 }
 
 /// `disklet images rm`, said by root.

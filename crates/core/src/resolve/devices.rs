@@ -95,7 +95,10 @@ impl Resolver<'_> {
                     Diagnostic::error(place, told)
                         .found(path)
                         .allowed("a block device")
-                        .help("give the path of a device that the node has")
+                        .help(match other {
+                            PathFact::Forbidden => "look as root, who may",
+                            _ => "give the path of a device that the node has",
+                        })
                         .remedy(Remedy::OtherNode),
                 );
                 None

@@ -21,7 +21,7 @@ pub enum PullErrorKind {
     NotAFile,
     /// The server sends a page for people instead.
     Page,
-    /// The server does not give it to us.
+    /// It is not given to us.
     Denied,
     /// The server cannot be reached, or is not who it should be.
     Unreachable,

@@ -13,10 +13,7 @@ use super::{PullError, PullErrorKind};
 /// Opens a file and says how long it is. What need not end, or waits for
 /// somebody, is refused unopened: that alone would do something to a device.
 pub(super) fn open(path: &Path) -> Result<(File, u64), PullError> {
-    let failed = |error: io::Error| {
-        let what = format!("{}: cannot be opened", path.display());
-        PullError::new(PullErrorKind::NotFound, what).because(error)
-    };
+    let failed = |error: io::Error| unopened(path, error);
     demand_file(path, &path.metadata().map_err(failed)?)?;
     let file = OpenOptions::new()
         .read(true)
@@ -27,6 +24,18 @@ pub(super) fn open(path: &Path) -> Result<(File, u64), PullError> {
     let meta = file.metadata().map_err(failed)?;
     demand_file(path, &meta)?;
     Ok((file, meta.len()))
+}
+
+fn unopened(path: &Path, error: io::Error) -> PullError {
+    let kind = match error.kind() {
+        io::ErrorKind::PermissionDenied => PullErrorKind::Denied,
+        _ => PullErrorKind::NotFound,
+    };
+    let told = PullError::new(kind, format!("{}: cannot be opened", path.display())).because(error);
+    match kind {
+        PullErrorKind::Denied => told.help("run this as root, or have its owner let you read it"),
+        _ => told,
+    }
 }
 
 fn demand_file(path: &Path, meta: &Metadata) -> Result<(), PullError> {

@@ -58,6 +58,9 @@ pub(super) fn open_device(
             return Err(Failure::new(format!("device {} is in use", path.display()))
                 .help("it is mounted, or part of something else: lsblk and findmnt show of what"));
         }
+        Err(error @ (Errno::ACCESS | Errno::PERM)) => {
+            return Err(on(path, "opened", error.into()).help("devices of the machine need root"));
+        }
         Err(error) => return Err(on(path, "opened", error.into())),
     };
     let meta = file

@@ -46,6 +46,12 @@ fn demand_qemu(connect: Connect, uri: &str) -> Result<Connect> {
 }
 
 fn no_answer(uri: &str, error: virt::error::Error) -> Failure {
+    let said = error.message();
+    if said.contains("Permission denied") || said.contains("authentication") {
+        return Failure::new(format!("libvirt at {uri} does not let this user in"))
+            .because(error)
+            .help("run this as root, or join the group that may use it (Debian: libvirt); a daemon of your own needs neither: leave --connect out");
+    }
     Failure::new(format!("libvirt at {uri} does not answer"))
         .because(error)
         .help("start libvirtd, or say with --connect where it is")

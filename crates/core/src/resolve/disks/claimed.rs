@@ -263,6 +263,7 @@ fn wrong_path(
         (PathFact::Missing, VolumeMode::Filesystem) => {
             "put a raw disk image named disk.img into the volume"
         }
+        (PathFact::Forbidden, _) => "look as root, who may",
         _ => "correct the PersistentVolume",
     };
     Diagnostic::error(
