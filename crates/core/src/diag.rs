@@ -241,7 +241,9 @@ const LONGEST_VALUE: usize = 120;
 const LONGEST_SENTENCE: usize = 600;
 const LONGEST_LIST: usize = 2000;
 
-fn shortened(text: &str) -> String {
+/// A text of the input as a message shows it.
+#[must_use]
+pub fn shortened(text: &str) -> String {
     if is_private_key(text) {
         return "a private key".to_owned();
     }

@@ -59,6 +59,10 @@ pub enum Nowhere {
     Unknown,
     /// The name is an address to which http would be spoken.
     InTheClear,
+    /// The name is an image of a registry, by how it begins.
+    Registry,
+    /// The name begins as addresses do to which nothing is spoken here.
+    Scheme(String),
     /// The name is no address.
     Name(UrlError),
     /// What a rule gives is no address.
@@ -72,6 +76,11 @@ impl fmt::Display for Nowhere {
                 f.write_str("no mapping has the name, and it does not begin with a host")
             }
             Self::InTheClear => f.write_str("a name does not make http be used"),
+            Self::Registry => f.write_str("images in registries cannot be pulled yet"),
+            Self::Scheme(scheme) => write!(
+                f,
+                "{scheme}:// is not spoken here, only https:// and http://"
+            ),
             Self::Name(error) => write!(f, "the name {error}"),
             Self::Rule(place, error) => write!(f, "{place}: the address for this name {error}"),
         }
@@ -144,9 +153,13 @@ fn parse_url(text: &str) -> Result<Url, UrlError> {
 
 /// A name that begins with a host is an address.
 fn by_name(name: &str) -> Result<Address, Nowhere> {
-    let url = match name.contains("://") {
-        true => Url::parse(name).map_err(Nowhere::Name)?,
-        false => {
+    let url = match name.split_once("://") {
+        Some((scheme, _)) => match scheme.to_ascii_lowercase().as_str() {
+            "https" | "http" => Url::parse(name).map_err(Nowhere::Name)?,
+            "docker" | "oci" => return Err(Nowhere::Registry),
+            other => return Err(Nowhere::Scheme(other.to_owned())),
+        },
+        None => {
             let (host, _) = name.split_once('/').ok_or(Nowhere::Unknown)?;
             // As container runtimes tell hosts from other words.
             if !host.contains(['.', ':']) && host != "localhost" {

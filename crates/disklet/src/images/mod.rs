@@ -12,8 +12,8 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use disklet::manifests::{DiagnosticsFormat, configuration_file};
 use disklet::report::{print, report, with_causes};
 use disklet::store::{Deed, StoreError};
-use disklet_core::diag::Diagnostics;
-use disklet_core::names::ImageName;
+use disklet_core::diag::{Diagnostics, shortened};
+use disklet_core::names::{ImageName, ImageNameError};
 
 use pull::PullArgs;
 
@@ -139,12 +139,23 @@ pub(crate) fn run(args: &ImagesArgs) -> ExitCode {
 
 fn image_name(text: &str) -> Result<ImageName, Failure> {
     ImageName::parse(text).map_err(|error| {
-        // What may be a password is not said again.
         match error {
-            disklet_core::names::ImageNameError::Credentials => {
-                Failure::new(format!("the image's name {error}"))
-            }
-            _ => Failure::new(format!("image {text:?}: {error}")),
+            // What may be a password is not said again.
+            ImageNameError::Credentials => Failure::new(format!("the image's name {error}")),
+            ImageNameError::Empty => Failure::new("the image's name is empty")
+                .help("name it as manifests do, such as virtlet.cloud/debian"),
+            // Such as file:///x, of which nobody wants to hear of components.
+            _ if is_path(text) => Failure::new(format!("{} is no image's name", quoted(text)))
+                .help("name it as manifests do, such as virtlet.cloud/debian; its file follows --from"),
+            _ => Failure::new(format!("image {}: its name {error}", quoted(text))),
         }
     })
+}
+
+fn is_path(text: &str) -> bool {
+    text.starts_with(['/', '.']) || text.to_ascii_lowercase().starts_with("file:")
+}
+
+fn quoted(text: &str) -> String {
+    shortened(&format!("{text:?}"))
 }

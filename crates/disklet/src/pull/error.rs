@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use disklet_core::diag::shortened;
 use disklet_core::names::{ImageName, Sha256};
 
 use crate::store::{StoreError, StoreErrorKind};
@@ -94,7 +95,7 @@ impl PullError {
     /// Says which image it is about.
     pub(super) fn of(self, image: &str) -> Self {
         Self {
-            what: format!("image {image}: {}", self.what),
+            what: format!("image {}: {}", shortened(image), self.what),
             ..self
         }
     }

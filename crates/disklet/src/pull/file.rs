@@ -34,8 +34,16 @@ fn unopened(path: &Path, error: io::Error) -> PullError {
     let told = PullError::new(kind, format!("{}: cannot be opened", path.display())).because(error);
     match kind {
         PullErrorKind::Denied => told.help("run this as root, or have its owner let you read it"),
+        _ if begins_with_host(path) => told.help("begin an address with https:// or http://"),
         _ => told,
     }
+}
+
+/// Whether somebody may have meant an address.
+fn begins_with_host(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    let host = text.split_once('/').map_or("", |(host, _)| host);
+    host.contains('.') && !host.starts_with('.') && !Path::new(host).exists()
 }
 
 fn demand_file(path: &Path, meta: &Metadata) -> Result<(), PullError> {

@@ -157,7 +157,41 @@ fn pull_from(
         Opened::Web(address) => entry.web(&address),
     };
     pulling.finish();
-    outcome
+    outcome.map_err(|error| match by_name {
+        true => found_by_name(error, order.image),
+        false => found_as_said(error),
+    })
+}
+
+/// What to do about an image that is not where its name leads.
+fn found_by_name(error: PullError, image: &ImageName) -> PullError {
+    let is_elsewhere = matches!(
+        error.kind(),
+        PullErrorKind::NotFound | PullErrorKind::Page | PullErrorKind::Denied
+    );
+    if is_elsewhere && looks_like_registry(image.name()) {
+        return error.help("images in registries cannot be pulled yet; say with --from where the disk's file is, or map the name (imageTranslations, see docs/formats/image-mapping.md)");
+    }
+    match error.kind() {
+        PullErrorKind::NotFound => {
+            error.help("check the image's name, or say with --from where it is")
+        }
+        _ => error,
+    }
+}
+
+fn found_as_said(error: PullError) -> PullError {
+    match (error.kind(), error.remedy()) {
+        (PullErrorKind::NotFound, None) => error.help("check what follows --from"),
+        _ => error,
+    }
+}
+
+/// Files have endings; what registries have has a tag, or nothing.
+fn looks_like_registry(name: &str) -> bool {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let untagged = last.split(':').next().unwrap_or(last);
+    !name.contains("://") && name.contains('/') && !untagged.contains('.')
 }
 
 /// Where an image comes from, found to be there where that can be told at once:

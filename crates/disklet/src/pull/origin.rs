@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use disklet_core::config::Config;
-use disklet_core::diag::Diagnostics;
+use disklet_core::diag::{Diagnostics, shortened};
 use disklet_core::images::{Address, ImageMapping, Transport};
 use disklet_core::names::ImageName;
 use disklet_core::url::Url;
@@ -35,7 +35,7 @@ impl Origin {
             start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
         };
         if !begins("http://") && !begins("https://") {
-            return Ok(Self::File(Path::new(text).to_owned()));
+            return refuse_scheme(text).map(|()| Self::File(Path::new(text).to_owned()));
         }
         let url = Url::parse(text).map_err(|why| format!("the address {why}"))?;
         Ok(Self::Web(Box::new(Address {
@@ -75,6 +75,38 @@ impl Origin {
         })?;
         Ok(Self::Web(Box::new(address)))
     }
+}
+
+/// What begins as an address and is none that is spoken here. No more of it is
+/// said than its scheme: it may hold a password.
+fn refuse_scheme(text: &str) -> Result<(), String> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Ok(());
+    };
+    let is_scheme = !scheme.is_empty()
+        && scheme
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'-');
+    if !is_scheme || Path::new(text).exists() {
+        return Ok(());
+    }
+    Err(match scheme.to_ascii_lowercase().as_str() {
+        "file" => {
+            let path = rest.find('/').map_or(rest, |slash| &rest[slash..]);
+            format!(
+                "file:// is not needed\n  help: give the path alone: --from {}",
+                shortened(path)
+            )
+        }
+        "docker" | "oci" => "images in registries cannot be pulled yet\n  \
+             help: give the disk's file, or its address at a web server: https://…"
+            .to_owned(),
+        other => format!(
+            "{}:// is not spoken here, only https:// and http://\n  \
+             help: fetch the file by other means and give its path",
+            shortened(other)
+        ),
+    })
 }
 
 /// What is wrong with it is told at once, all of it.

@@ -77,8 +77,11 @@ fn what_is_no_image_is_refused_by_what_it_looks_like() {
     assert_eq!(page.len() % 512, 0);
     let mut odd = noise(3, 1 << 20);
     odd.push(1);
-    let mut vmdk = b"KDMV".to_vec();
-    vmdk.resize(1 << 16, 0);
+    let foreign = |at: usize, magic: &[u8]| {
+        let mut file = vec![0; 1 << 16];
+        file[at..at + magic.len()].copy_from_slice(magic);
+        file
+    };
     for (bytes, wanted) in [
         (
             b"abc".to_vec(),
@@ -93,9 +96,11 @@ fn what_is_no_image_is_refused_by_what_it_looks_like() {
             "begins as an HTML page does, which is not supported\n  help: give the image itself",
         ),
         (
-            vmdk,
+            foreign(0, b"KDMV"),
             "begins as VMDK does, which is not supported\n  help: convert it first: qemu-img convert -O qcow2 FILE NEW\n",
         ),
+        (foreign(0, b"vhdxfile"), "begins as VHDX does"),
+        (foreign(64, &[0x7f, 0x10, 0xda, 0xbe]), "begins as VDI does"),
     ] {
         scratch.write("file", bytes);
         let told = scratch.fails(&["pull", "one", "--from", "file"]);

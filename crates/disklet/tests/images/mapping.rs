@@ -37,6 +37,15 @@ fn names_lead_where_the_mapping_says() {
         told.contains("/centos-8/02.img: the server does not have it"),
         "{told}"
     );
+    let named = "help: check the image's name, or say with --from";
+    let told = scratch.fails(&["pull", "mirror/centos/8-02.img"]);
+    assert!(told.contains(named), "{told}");
+    // Which is how images in registries are called.
+    let told = scratch.fails(&["pull", "mirror/centos/8-02:latest"]);
+    assert!(
+        told.contains("help: images in registries cannot be pulled yet"),
+        "{told}"
+    );
     let told = scratch.fails(&["pull", "fedora"]);
     assert!(
         told.contains("image fedora: it is not known where it comes from"),

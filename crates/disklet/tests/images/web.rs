@@ -56,7 +56,7 @@ fn what_a_user_meets_is_told_in_one_message_and_nothing_stays() {
     for (from, wanted) in [
         (
             server.url("/gone"),
-            "/gone: the server does not have it (status 404)\n  help: check the image's name",
+            "/gone: the server does not have it (status 404)\n  help: check what follows --from",
         ),
         (
             server.url("/closed"),
@@ -90,9 +90,26 @@ fn what_a_user_meets_is_told_in_one_message_and_nothing_stays() {
             "no-such.img".to_owned(),
             "image one: no-such.img: cannot be opened: ",
         ),
+        (
+            "host.example/x.img".to_owned(),
+            "help: begin an address with https:// or http://",
+        ),
+        (
+            "ftp://user:hunter2@host/x".to_owned(),
+            "error: --from: ftp:// is not spoken here, only https:// and http://\n  help: fetch the file by other means",
+        ),
+        (
+            "file:///srv/x.img".to_owned(),
+            "error: --from: file:// is not needed\n  help: give the path alone: --from /srv/x.img\n",
+        ),
+        (
+            "docker://host/x".to_owned(),
+            "error: --from: images in registries cannot be pulled yet\n  help: give the disk's file",
+        ),
     ] {
         let told = scratch.fails(&["pull", "one", "--retries", "1", "--from", &from]);
         assert!(told.contains(wanted), "{from}: {told}");
+        assert!(!told.contains("hunter2"), "{told}");
         assert_eq!(scratch.files(), NOTHING, "{from}");
     }
 }
@@ -164,6 +181,35 @@ fn without_an_address_the_name_must_be_one() {
         let told = scratch.fails(&["pull", name]);
         assert!(told.contains(wanted), "{told}");
         assert!(told.contains("imageTranslations"), "{told}");
+    }
+    for (name, wanted) in [
+        (
+            "",
+            "error: the image's name is empty\n  help: name it as manifests do",
+        ),
+        (
+            "file:///x.img",
+            "error: \"file:///x.img\" is no image's name\n  help: ",
+        ),
+        (
+            "a b",
+            "error: image \"a b\": its name has the character ' ' in it",
+        ),
+        (
+            &"x".repeat(5000),
+            "…: its name is longer than 1024 characters",
+        ),
+        (
+            "docker://host.example/x",
+            "it is not known where it comes from: images in registries cannot be pulled yet\n  help: say with --from",
+        ),
+        (
+            "ftp://host.example/x",
+            "ftp:// is not spoken here, only https:// and http://",
+        ),
+    ] {
+        let told = scratch.fails(&["pull", name]);
+        assert!(told.contains(wanted) && told.len() < 500, "{told}");
     }
     let told = scratch.fails(&["pull", "https://user:hunter2@host/x"]);
     assert!(

@@ -105,9 +105,6 @@ impl<'a> Client<'a> {
         let error = PullError::new(kind, format!("{url}: {why} (status {status})"));
         match kind {
             PullErrorKind::Busy => error.passing().help("try again later"),
-            PullErrorKind::NotFound => {
-                error.help("check the image's name, or say with --from where it is")
-            }
             PullErrorKind::Denied if self.authorization.is_none() => error.help(
                 "give credentials: credentialsFile of a transport, see docs/formats/image-mapping.md",
             ),
