@@ -13,9 +13,10 @@ use crate::manifests::ManifestArgs;
 pub enum VmCommand {
     /// Prepare the disks of VMs and start them
     ///
-    /// Every refusal comes before anything is made, and before an image is
-    /// fetched it is seen whether VMs can run here at all. What is there already
-    /// is kept: after an interrupted `up`, say it again.
+    /// What the manifests and this machine show to be wrong is refused before
+    /// anything is made or fetched. What shows only later, such as a device that
+    /// is in use, undoes what was made for that VM; VMs before it run. What is
+    /// there already is kept: after an interrupted `up`, say it again.
     Up(UpArgs),
     /// Stop VMs and remove what was made for them
     Down(DownArgs),
@@ -107,8 +108,8 @@ pub struct DownArgs {
     #[arg(long)]
     pub keep_volumes: bool,
 
-    /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
+    /// Configuration of the node (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.
@@ -123,8 +124,8 @@ pub struct PsArgs {
     #[arg(short, long, value_enum, default_value_t = PsOutput::Table)]
     pub output: PsOutput,
 
-    /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
+    /// Configuration of the node (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.
@@ -157,8 +158,8 @@ pub struct DescribeArgs {
     #[arg(short, long, value_enum, default_value_t = DescribeOutput::Text)]
     pub output: DescribeOutput,
 
-    /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
+    /// Configuration of the node (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.
@@ -189,8 +190,8 @@ pub struct ConsoleArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
+    /// Configuration of the node (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.
@@ -212,16 +213,16 @@ pub struct LogsArgs {
     #[arg(short, long)]
     pub follow: bool,
 
-    /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
+    /// Configuration of the node (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
 /// `gc`.
 #[derive(Debug, ClapArgs)]
 pub struct GcArgs {
-    /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
+    /// Configuration of the node (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Where libvirt is.
@@ -232,7 +233,9 @@ pub struct GcArgs {
 /// Where libvirt is.
 #[derive(Debug, ClapArgs)]
 pub struct LibvirtArgs {
-    /// The libvirt daemon [default: the system's]
+    /// The libvirt daemon, on this machine [default: root's is the system's,
+    /// qemu:///system, and is started if it does not run; a user's is their own,
+    /// qemu:///session]
     #[arg(long, value_name = "URI", env = "LIBVIRT_DEFAULT_URI")]
     pub connect: Option<String>,
 }

@@ -123,6 +123,32 @@ fn completions_are_scripts_that_their_shells_take() {
     }
 }
 
+/// A unit file or a chart sets it so.
+#[test]
+fn an_empty_variable_names_no_configuration() {
+    let planned = |variable: &str| {
+        let mut command = program();
+        command.env("DISKLET_CONFIG", variable);
+        command.args(["plan", "--offline", "-f", "-"]);
+        run(command, POD.as_bytes())
+    };
+    let outcome = planned("");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let outcome = planned("/no/such/config.yaml");
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(
+        outcome
+            .stderr
+            .contains("/no/such/config.yaml: cannot be read"),
+        "{}",
+        outcome.stderr
+    );
+    let mut listed = program();
+    listed.env("DISKLET_CONFIG", "").args(["images", "--help"]);
+    let help = run(listed, b"").stdout;
+    assert!(help.contains("[env: `DISKLET_CONFIG`]"), "{help}");
+}
+
 fn names(outcome: &Outcome) -> Vec<String> {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let plans: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();

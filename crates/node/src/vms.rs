@@ -8,7 +8,7 @@ use disklet::manifests::{DiagnosticsFormat, configuration_file};
 use disklet::report::report;
 use disklet::vms::{ConsoleArgs, DownArgs, GcArgs};
 use disklet_core::config::Config;
-use disklet_core::diag::Diagnostics;
+use disklet_core::diag::{Diagnostics, shortened};
 
 use crate::console::{self, Parting};
 use crate::failure::{Failure, Result, say};
@@ -115,19 +115,20 @@ pub(crate) fn select<'r>(all: &'r [Record], name: &str, namespace: &str) -> Resu
         return Ok(record);
     }
     let (namespace, short) = name.split_once('/').unwrap_or((namespace, name));
+    let shown = shortened(&format!("{namespace}/{short}"));
     let mut named = all
         .iter()
         .filter(|record| record.namespace == namespace && record.name == short);
     match (named.next(), named.next()) {
         (Some(record), None) => Ok(record),
         (Some(_), Some(_)) => Err(Failure::new(format!(
-            "there are several VMs {namespace}/{short} on this machine"
+            "there are several VMs {shown} on this machine"
         ))
         .help("say its UUID instead, which disklet ps -o wide shows")),
-        (None, _) => Err(Failure::new(format!(
-            "there is no VM {namespace}/{short} on this machine"
-        ))
-        .help("disklet ps lists those there are")),
+        (None, _) => Err(
+            Failure::new(format!("there is no VM {shown} on this machine"))
+                .help("disklet ps lists those there are"),
+        ),
     }
 }
 

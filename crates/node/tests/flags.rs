@@ -35,8 +35,13 @@ impl Scratch {
 
     /// What `up` says about a manifest.
     fn up(&self, manifest: &Path, config: &Path) -> String {
+        self.up_at("qemu+unix:///system?socket=/nonexistent", manifest, config)
+    }
+
+    /// The same with a daemon.
+    fn up_at(&self, daemon: &str, manifest: &Path, config: &Path) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_disklet-node"))
-            .args(["up", "--connect", "qemu+unix:///system?socket=/nonexistent"])
+            .args(["up", "--connect", daemon])
             .arg("-f")
             .arg(manifest)
             .arg("--config")
@@ -123,6 +128,45 @@ fn what_is_wrong_is_told_with_flags_that_up_has() {
         }
         let unknown: Vec<_> = flags_in(&said).difference(&known).cloned().collect();
         assert!(unknown.is_empty(), "{unknown:?}: {said}");
+    }
+}
+
+/// A daemon of another machine would look for the disks there.
+#[test]
+fn daemons_of_other_machines_are_refused_unasked() {
+    let scratch = Scratch::new("remote");
+    let config = scratch.folder.join("config.yaml");
+    let manifest = scratch.write("pod.yaml", POD.trim_end_matches("  volumes:\n"));
+    for daemon in [
+        "qemu+ssh://root@host.invalid/system",
+        "qemu+tcp://host.invalid/system",
+        "qemu://host.invalid/system",
+    ] {
+        let told = scratch.up_at(daemon, &manifest, &config);
+        let wanted = format!(
+            "error: {daemon} is a libvirt of another machine, and the disks are made on this one\n  help: run disklet on that machine"
+        );
+        assert!(told.contains(&wanted), "{told}");
+        assert!(!scratch.folder.join("data/images/pulling").exists());
+    }
+}
+
+#[test]
+fn long_names_do_not_bury_the_message() {
+    let scratch = Scratch::new("long");
+    let name = "x".repeat(5000);
+    for command in ["down", "describe", "logs", "console"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_disklet-node"))
+            .args([command, &name, "--config"])
+            .arg(scratch.folder.join("config.yaml"))
+            .output()
+            .unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            told.starts_with("error: there is no VM default/xxx"),
+            "{told}"
+        );
+        assert!(told.len() < 300, "{told}");
     }
 }
 

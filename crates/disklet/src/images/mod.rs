@@ -23,8 +23,8 @@ pub(crate) struct ImagesArgs {
     #[command(subcommand)]
     command: ImagesCommand,
 
-    /// Configuration of the node (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE", global = true, env = "DISKLET_CONFIG")]
+    /// Configuration of the node (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
 

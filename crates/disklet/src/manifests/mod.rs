@@ -18,6 +18,9 @@ use input::Reader;
 pub use look::{device_number, look, root_fact};
 use settings::Settings;
 
+/// Names the configuration for those who do not say `--config`.
+const CONFIG: &str = "DISKLET_CONFIG";
+
 /// Where manifests and configuration come from.
 #[derive(Debug, ClapArgs)]
 pub struct ManifestArgs {
@@ -40,8 +43,8 @@ pub struct ManifestArgs {
     pub namespace: String,
 
     /// Configuration of the node: pools, raw devices, emulator, domain type,
-    /// memory (see docs/formats/config.md)
-    #[arg(long, value_name = "FILE", env = "DISKLET_CONFIG")]
+    /// memory (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Which devices pods may use: comma-separated globs below /dev, or '' for
@@ -155,6 +158,9 @@ fn configuration(
     path: Option<&Path>,
     diags: &mut Diagnostics,
 ) -> Config {
+    // An empty variable is as good as none.
+    let usual = std::env::var_os(CONFIG).filter(|path| !path.is_empty());
+    let path = path.or(usual.as_deref().map(Path::new));
     match path.and_then(|path| reader.read_file(path, diags)) {
         Some(input) => base.read(&input, diags),
         None => base,

@@ -45,6 +45,16 @@ fn a_lost_connection_is_taken_up_where_it_was_lost() {
         "{}",
         outcome.stderr
     );
+    assert!(
+        outcome
+            .stderr
+            .contains(": the server cannot answer now (status 503) after 976.5 KiB"),
+        "{}",
+        outcome.stderr
+    );
+    for line in outcome.stderr.lines() {
+        assert_eq!(line.matches("http://").count(), 1, "{line}");
+    }
     assert!(scratch.disk("one") == bytes);
     let range = |from: usize| Some(format!("bytes={from}-"));
     let (first, second) = (1_000_001, 3_000_001);

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use disklet_core::diag::shortened;
 use virt::connect::Connect;
 
 use crate::failure::{Failure, Result};
@@ -18,6 +19,7 @@ pub(super) fn connect(wanted: Option<&str>) -> Result<Connect> {
     // Errors are returned; the library would print them as well.
     virt::error::clear_error_callback();
     if let Some(uri) = wanted.filter(|uri| !uri.is_empty()) {
+        refuse_remote(uri)?;
         let connect = Connect::open(Some(uri)).map_err(|error| no_answer(uri, error))?;
         return demand_qemu(connect, uri);
     }
@@ -32,6 +34,29 @@ pub(super) fn connect(wanted: Option<&str>) -> Result<Connect> {
         return Err(no_answer(SYSTEM, error));
     }
     start_daemon()
+}
+
+/// A daemon of another machine would look for the disks there.
+fn refuse_remote(uri: &str) -> Result<()> {
+    if !is_remote(uri) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{} is a libvirt of another machine, and the disks are made on this one",
+        shortened(uri)
+    ))
+    .help("run disklet on that machine, or use --connect qemu:///system here"))
+}
+
+/// By a transport other than a socket, or by a host.
+fn is_remote(uri: &str) -> bool {
+    let Some((scheme, rest)) = uri.split_once("://") else {
+        return false;
+    };
+    match scheme.split_once('+') {
+        Some((_, transport)) => transport != "unix",
+        None => !rest.is_empty() && !rest.starts_with(['/', '?']),
+    }
 }
 
 fn demand_qemu(connect: Connect, uri: &str) -> Result<Connect> {
@@ -93,6 +118,33 @@ fn start_daemon() -> Result<Connect> {
             Ok(connect) => return Ok(connect),
             Err(error) if begun.elapsed() > PATIENCE => return Err(no_answer(SYSTEM, error)),
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_remote;
+
+    #[test]
+    fn daemons_of_other_machines_are_told_by_their_addresses() {
+        for uri in [
+            "qemu+ssh://root@host/system",
+            "qemu+tcp://host/system",
+            "qemu+tcp:///system",
+            "qemu+libssh2://host/system",
+            "qemu://host.example/system",
+        ] {
+            assert!(is_remote(uri), "{uri}");
+        }
+        for uri in [
+            "qemu:///system",
+            "qemu:///session",
+            "qemu+unix:///system?socket=/x",
+            "test:///default",
+            "qemu",
+        ] {
+            assert!(!is_remote(uri), "{uri}");
         }
     }
 }

@@ -241,10 +241,19 @@ impl<'d> Download<'d> {
             };
             match self.client.get(Some(rest)) {
                 Ok(answer) => return self.take_up(answer),
-                Err(error) if error.is_passing() => cause = with_causes(&error),
+                Err(error) if error.is_passing() => cause = self.without_address(&error),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whoever tells of it names the address.
+    fn without_address(&self, error: &PullError) -> String {
+        let words = with_causes(error);
+        let address = format!("{}: ", self.client.url());
+        words
+            .strip_prefix(&address)
+            .map_or_else(|| words.clone(), str::to_owned)
     }
 
     /// Goes on with an answer, if it is of the same file.
