@@ -49,8 +49,10 @@ pub(crate) enum Command {
 ///
 /// The plan shows each VM's disks in order, where their bytes come from, where
 /// the guest mounts them, the steps that would be carried out, the libvirt
-/// domain and the cloud-init data. What cannot be known yet is said to be
-/// "known after pull" or "known on the node".
+/// domain and the cloud-init data. Devices, files and the image store (below
+/// dataDir of the configuration, and a user's own) are looked at where this
+/// runs, and left as they are. What cannot be known yet is said to be "known
+/// after pull" or "known on the node".
 #[derive(Debug, ClapArgs)]
 #[command(verbatim_doc_comment, after_long_help = EXAMPLES)]
 pub(crate) struct PlanArgs {
@@ -66,7 +68,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "offline")]
     pub(crate) facts: Option<PathBuf>,
 
-    /// Do not look at this machine: devices and files are known on the node
+    /// Do not look at this machine: devices and files are known on the node,
+    /// images after pull
     #[arg(long)]
     pub(crate) offline: bool,
 

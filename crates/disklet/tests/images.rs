@@ -13,6 +13,8 @@ mod housekeeping;
 mod library;
 #[path = "images/mapping.rs"]
 mod mapping;
+#[path = "images/planned.rs"]
+mod planned;
 #[path = "images/resumed.rs"]
 mod resumed;
 #[path = "images/rights.rs"]

@@ -167,6 +167,13 @@ fn configuration(
     }
 }
 
+/// Where a user who is not root keeps VMs and images without being told where.
+#[must_use]
+pub fn own_data_dir() -> Option<String> {
+    let is_root = rustix::process::geteuid().is_root();
+    (!is_root).then(|| own_directories().data_dir)
+}
+
 /// Root's data is in /var/lib, that of other users where they keep theirs.
 fn own_directories() -> Config {
     let config = Config::default();

@@ -6,10 +6,12 @@ mod programs;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use disklet::manifests::{Given, look};
-use disklet::report::{finish, report};
+use disklet::manifests::{Given, look, own_data_dir};
+use disklet::report::{finish, report, with_causes};
+use disklet::store::Store;
 use disklet::style::Style;
-use disklet_core::diag::{Diagnostics, Remedy};
+use disklet_core::config::{Config, command_line_place};
+use disklet_core::diag::{Diagnostic, Diagnostics, Remedy};
 use disklet_core::facts::{Facts, Questions};
 use disklet_core::plan::Plan;
 use disklet_core::resolve::resolve;
@@ -58,7 +60,32 @@ fn facts(args: &PlanArgs, given: &mut Given, diags: &mut Diagnostics) -> Option<
     match &args.facts {
         Some(path) => given.read_facts(path, diags),
         None if args.offline => Some(Facts::default()),
-        None => Some(look(&Questions::of(&given.objects), &given.config)),
+        None => {
+            let questions = Questions::of(&given.objects);
+            let mut facts = look(&questions, &given.config);
+            look_into_stores(&given.config, &questions, &mut facts, diags);
+            Some(facts)
+        }
+    }
+}
+
+/// Images that are there already, read and not touched: those of the data
+/// directory that is planned for, but the user's own before them.
+fn look_into_stores(
+    config: &Config,
+    questions: &Questions,
+    facts: &mut Facts,
+    diags: &mut Diagnostics,
+) {
+    let is_usual = config.data_dir == Config::default().data_dir;
+    let own = own_data_dir().filter(|_| is_usual);
+    let stores = [Some(config.data_dir.clone()), own];
+    for directory in stores.into_iter().flatten() {
+        if let Err(error) = Store::of(&directory).answer(questions, facts) {
+            let place = command_line_place("--config");
+            let what = format!("the image store is not looked at: {}", with_causes(&error));
+            diags.push(Diagnostic::notice(&place, what));
+        }
     }
 }
 
