@@ -55,6 +55,23 @@ elapsed_since() {
     awk -v from="${1/,/.}" -v to="${EPOCHREALTIME/,/.}" 'BEGIN { printf "%.1f", to - from }'
 }
 
+# A process by id and start time, so that a later one with its id is not it.
+process_mark() {
+    local stat
+    stat=$(cat "/proc/$1/stat")
+    # The name, in parentheses, may hold spaces.
+    read -ra stat <<<"${stat##*) }"
+    echo "$1 ${stat[19]} ${stat[0]}"
+}
+
+# process_lives FILE: whether the process runs whose mark is in FILE.
+process_lives() {
+    local pid start now_start state
+    read -r pid start _ 2>/dev/null <"$1" || return 1
+    read -r _ now_start state < <(process_mark "$pid" 2>/dev/null) || return 1
+    [[ $now_start == "$start" && $state != Z ]]
+}
+
 SUITES_PASSED=0
 SUITES_FAILED=0
 SUITE_PID=''

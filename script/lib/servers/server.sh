@@ -51,7 +51,7 @@ server_start() {
         unshare --mount --pid "${network[@]}" --kill-child --mount-proc --propagation private \
         bash "$0" inside "$dir" >"$dir/log" 2>&1 </dev/null &
     pid=$!
-    server_mark "$pid" >"$dir/pid"
+    process_mark "$pid" >"$dir/pid"
     while [[ ! -e $dir/facts.json ]]; do
         if ! server_lives "$dir"; then
             tail -n 20 "$dir"/*log >&2
@@ -77,21 +77,7 @@ server_until_stdin_ends() {
     cat >/dev/null
 }
 
-# A process by id and start time, so that a later one with its id is not it.
-server_mark() {
-    local stat
-    stat=$(cat "/proc/$1/stat")
-    # The name, in parentheses, may hold spaces.
-    read -ra stat <<<"${stat##*) }"
-    echo "$1 ${stat[19]} ${stat[0]}"
-}
-
-server_lives() {
-    local pid start now_start state
-    read -r pid start _ 2>/dev/null <"$1/pid" || return 1
-    read -r _ now_start state < <(server_mark "$pid" 2>/dev/null) || return 1
-    [[ $now_start == "$start" && $state != Z ]]
-}
+server_lives() { process_lives "$1/pid"; }
 
 server_stop() {
     local dir=$1 pid first='' i

@@ -1,0 +1,151 @@
+# shellcheck shell=bash
+# A cluster as a whole: its settings, how it comes and how it goes. Sourced by
+# script/kube, which sets DIR.
+
+# shellcheck source=script/lib/kube/programs.sh
+source "$ROOT/script/lib/kube/programs.sh"
+# shellcheck source=script/lib/kube/cgroups.sh
+source "$KUBE_LIB/cgroups.sh"
+# shellcheck source=script/lib/kube/machine.sh
+source "$KUBE_LIB/machine.sh"
+# shellcheck source=script/lib/kube/network.sh
+source "$KUBE_LIB/network.sh"
+# shellcheck source=script/lib/kube/certificates.sh
+source "$KUBE_LIB/certificates.sh"
+# shellcheck source=script/lib/kube/control_plane.sh
+source "$KUBE_LIB/control_plane.sh"
+# shellcheck source=script/lib/kube/node.sh
+source "$KUBE_LIB/node.sh"
+
+# Where kubelets look for drivers; DIR/nodeI/flexvolume out here.
+FLEXVOLUMES=/usr/libexec/kubernetes/kubelet-plugins/volume/exec
+# Read by the first process of a machine.
+export DIR KUBELET_ROOT CGROUP FLEXVOLUMES KUBE_BUILT KUBE_DEBIAN KUBE_IMAGES
+NUMBER='' NODES='' KUBELET_ROOT='' CGROUP=''
+KUBE_LOCK=''
+
+# cluster_lock: one command at a time changes a cluster.
+cluster_lock() {
+    while true; do
+        mkdir -p "$DIR"
+        chmod 0711 "$DIR"
+        exec {KUBE_LOCK}<"$DIR"
+        flock "$KUBE_LOCK"
+        # Somebody may have ended the cluster while we waited.
+        [[ ! $DIR -ef /proc/self/fd/$KUBE_LOCK ]] || return 0
+        close_lock
+    done
+}
+# What we start must not hold it.
+close_lock() { [[ -z $KUBE_LOCK ]] || exec {KUBE_LOCK}<&-; }
+
+cluster_exists() { [[ -s $DIR/settings ]]; }
+
+cluster_load() {
+    cluster_exists || die "there is no cluster in $DIR: script/kube up makes one"
+    # shellcheck disable=SC1091 # written below
+    source "$DIR/settings"
+    network_names
+}
+
+cluster_save() {
+    printf '%s=%q\n' NUMBER "$NUMBER" NODES "$NODES" KUBELET_ROOT "$KUBELET_ROOT" CGROUP "$CGROUP" >"$DIR/settings.new"
+    mv "$DIR/settings.new" "$DIR/settings"
+}
+
+# cluster_up NODES KUBELET-ROOT CGROUP, each of which may be empty: starts what does
+# not run. Settings of a cluster that is there stay, except that it can get more nodes.
+cluster_up() {
+    local i from=$EPOCHREALTIME
+    if cluster_exists; then
+        cluster_load
+        [[ ${2:-$KUBELET_ROOT} == "$KUBELET_ROOT" && ${3:-$CGROUP} == "$CGROUP" ]] ||
+            die "the cluster in $DIR has the kubelet root $KUBELET_ROOT and cgroups of version $CGROUP: end it first"
+        if ((${1:-0} > NODES)); then NODES=$1; fi
+    else
+        [[ -z $(ls -A "$DIR") ]] || die "$DIR is neither empty nor a cluster: name another directory"
+        NODES=${1:-1} KUBELET_ROOT=${2:-/var/lib/kubelet} CGROUP=${3:-$(cgroup_version)}
+        network_claim
+        network_names
+    fi
+    cluster_save
+    mkdir -p "$DIR/shared" "$DIR/bin"
+    kubectl_wrapper >"$DIR/bin/kubectl"
+    chmod +x "$DIR/bin/kubectl"
+    certificates
+    control_plane_configure
+    machine_start "$CONTROL_PLANE"
+    network_control_plane
+    for ((i = 1; i <= NODES; i++)); do
+        node_configure "$i"
+        machine_start "node$i"
+        network_node "$i"
+    done
+    network_routes
+    control_plane_start
+    say "  control plane: $(elapsed_since "$from") s"
+    for ((i = 1; i <= NODES; i++)); do node_start "$i"; done
+    control_plane_ready
+    for ((i = 1; i <= NODES; i++)); do
+        node_ready "$i"
+        say "  node$i: $(elapsed_since "$from") s"
+    done
+}
+
+# The one in PATH keeps what it learns of the API below DIR, or a later cluster would
+# be taken for this one. Plugins cannot have the option before their name.
+kubectl_wrapper() {
+    cat <<EOT
+#!/bin/sh
+if [ \$# -gt 0 ] && command -v "kubectl-\$1" >/dev/null; then
+    exec '$KUBE_BUILT/bin/kubectl' "\$@"
+fi
+exec '$KUBE_BUILT/bin/kubectl' --cache-dir='$DIR/cache' "\$@"
+EOT
+}
+kubectl() { KUBECONFIG=$DIR/kubeconfig "$DIR/bin/kubectl" --request-timeout=20s "$@"; }
+
+# wait_for SECONDS MACHINE PART WHAT COMMAND…: until COMMAND succeeds. PART's log tells
+# why it does not.
+wait_for() {
+    local end=$((SECONDS + $1)) machine=$2 part=$3 what=$4
+    shift 4
+    until "$@" >"$DIR/waiting" 2>&1; do
+        if ((SECONDS >= end)) || ! part_lives "$machine" "$part"; then
+            tail -n 15 "$DIR/$machine/log/$part.log" "$DIR/waiting" >&2
+            die "waited in vain until $what; the log is $DIR/$machine/log/$part.log, script/kube down ends the cluster"
+        fi
+        sleep 0.1
+    done
+}
+
+# cluster_down: returns when nothing is left.
+cluster_down() {
+    local machine
+    cluster_load
+    for machine in $(machines); do loops_release "$machine"; done
+    for machine in $(machines); do machine_stop "$machine"; done
+    ip link delete "$HOST_LINK" 2>/dev/null || true
+    cgroups_remove
+    # Mounts that a test has left there.
+    findmnt -rno TARGET | awk -v top="$DIR/" 'index($0, top) == 1' | sort -r | while read -r mount; do
+        umount -l "$mount"
+    done
+    losetup --list --noheadings --output NAME,BACK-FILE | awk -v top="$DIR/" 'index($2, top) == 1 { print $1 }' |
+        xargs -r losetup --detach
+    rm -rf --one-file-system "$DIR"
+}
+
+# loops_release MACHINE: loop devices belong to the whole computer and would outlive
+# it. Only in there do the names of the files behind them say that they are its own.
+loops_release() {
+    local part
+    machine_lives "$1" || return 0
+    # Nobody shall make new ones meanwhile.
+    for part in $(parts "$1"); do
+        ! part_lives "$1" "$part" || part_kill "$1" "$part" KILL
+    done
+    # shellcheck disable=SC2016 # awk's
+    machine_run "$1" sh -c 'losetup --list --noheadings --output NAME,BACK-FILE |
+        awk -v root="$1/" '\''index($2, root) == 1 { print $1 }'\'' | xargs -r losetup --detach' - "$KUBELET_ROOT"
+}

@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# The parts of script/lib/kube/smoke.sh, which says what they are for.
+#
+#   script/lib/kube/smoke/checks.sh PART    with the environment of `script/kube env`
+set -euo pipefail
+shopt -s inherit_errexit
+# shellcheck source=script/lib/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../common.sh"
+help_wanted "${1:---help}"
+PATH=$PATH:/usr/sbin:/sbin
+PARTS=$ROOT/script/lib/kube/smoke
+FLEXVOLUMES=flexvolume/smoke~driver
+
+kube() { "$ROOT/script/kube" "$@"; }
+
+# expect WHAT WANTED GOT
+expect() { [[ $3 == "$2" ]] || die "$1: expected '$2', got '$3'"; }
+
+# shortly COMMAND…: tries for some seconds.
+shortly() {
+    local end=$((SECONDS + 30))
+    until "$@"; do
+        ((SECONDS < end)) || die "waited in vain for: $*"
+        sleep 0.2
+    done
+}
+
+ready() { kubectl wait --for=condition=Ready --timeout=60s "$@"; }
+pod_address() { kubectl get pod "$1" -o jsonpath='{.status.podIP}'; }
+restarts() { kubectl get pod "$1" -o jsonpath='{.status.containerStatuses[0].containerID}'; }
+
+up_again() {
+    local before after
+    before=$(cat "$DISKLET_KUBE_DIR"/*/*.pid)
+    kube up
+    after=$(cat "$DISKLET_KUBE_DIR"/*/*.pid)
+    expect 'processes after a second up' "$before" "$after"
+    kube status
+}
+
+pods() {
+    kubectl apply -f "$PARTS/pods.yaml"
+    ready pod/talk pod/serve
+    shortly logged talk 'I am talk'
+    expect exec hello "$(kubectl exec talk -- echo hello)"
+    # `attach` goes on until the container ends, so it is cut off.
+    (echo word && sleep 2) | timeout 3 kubectl attach -i talk || true
+    shortly logged talk 'told: word'
+}
+logged() { kubectl logs "$1" | grep -qxF "$2"; }
+
+# From a pod on another node, from nodes, from the API server's place, from here.
+services() {
+    local service pod machine
+    service=$(kubectl get service serve -o jsonpath='{.spec.clusterIP}')
+    pod=$(pod_address serve)
+    shortly fetches "http://$service/"
+    expect 'the pod from here' serve "$(fetch "http://$pod:8080/")"
+    expect 'the Service from a pod' serve "$(kubectl exec talk -- wget -qO- -T 5 "http://$service/")"
+    expect 'the Service from itself' serve "$(kubectl exec serve -- wget -qO- -T 5 "http://$service/")"
+    for machine in control-plane node1 node2; do
+        expect "the Service from $machine" serve "$(kube exec "$machine" busybox wget -qO- -T 5 "http://$service/")"
+    done
+    forwarded
+}
+fetch() { busybox wget -qO- -T 5 "$1"; }
+fetches() { [[ $(fetch "$1") == serve ]]; }
+
+forwarded() {
+    local port pid
+    kubectl port-forward pod/serve :8080 >"$DISKLET_KUBE_DIR/forward" &
+    pid=$!
+    shortly grep -q '^Forwarding' "$DISKLET_KUBE_DIR/forward"
+    port=$(sed -n 's/^Forwarding from 127.0.0.1:\([0-9]*\).*/\1/p' "$DISKLET_KUBE_DIR/forward")
+    expect 'the pod through port-forward' serve "$(fetch "http://127.0.0.1:$port/")"
+    kill "$pid"
+}
+
+# A Pod's token is known as that Pod's, and may do nothing by itself.
+tokens() {
+    local review
+    review=$(kubectl exec talk -- cat /var/run/secrets/kubernetes.io/serviceaccount/token |
+        jq -R '{apiVersion: "authentication.k8s.io/v1", kind: "TokenReview", spec: {token: .}}' |
+        kubectl create -o json -f -)
+    expect 'the name in the token' talk "$(jq -r '.status.user.extra["authentication.kubernetes.io/pod-name"][0]' <<<"$review")"
+    expect 'may a Pod read Secrets' no \
+        "$(kubectl auth can-i get secrets --as=system:serviceaccount:default:default || true)"
+}
+
+volumes() {
+    local device flex=$DISKLET_KUBE_DIR/node1/$FLEXVOLUMES
+    mkdir -p "$flex"
+    # Under another name first: the kubelet takes a driver as soon as it is there.
+    install "$PARTS/driver" "$flex/.driver" && mv "$flex/.driver" "$flex/driver"
+    truncate -s 8M "$DISKLET_KUBE_DIR/shared/disk"
+    echo 'I am a device' | dd of="$DISKLET_KUBE_DIR/shared/disk" conv=notrunc status=none
+    device=$(losetup --find --show "$DISKLET_KUBE_DIR/shared/disk")
+    sed "s#@DEVICE@#$device#" "$PARTS/volumes.yaml" | kubectl apply -f -
+    shortly bound
+    ready pod/volumes
+    shortly logged volumes 'I am a device'
+    shortly logged volumes flexible
+    expect 'a file in the claim' written "$(cat "$DISKLET_KUBE_DIR/node1/var/smoke/file")"
+    kubectl delete --wait pod/volumes
+    shortly grep -q '^unmount ' "$flex/calls"
+    expect 'calls of the driver' 'init mount unmount' "$(cut -d ' ' -f 1 "$flex/calls" | uniq | paste -sd ' ')"
+}
+bound() { expect claims 'Bound Bound' "$(kubectl get claim -o 'jsonpath={.items[*].status.phase}')"; }
+
+# Mounts cross over in both directions; the node's processes and cgroups are seen.
+privileged() {
+    kubectl apply -f "$PARTS/privileged.yaml"
+    ready pod/privileged
+    kube exec node1 sh -c 'mkdir -p /var/smoke-mounts/one && mount -t tmpfs one /var/smoke-mounts/one && touch /var/smoke-mounts/one/seen'
+    kubectl exec privileged -- ls /in/one/seen
+    kubectl exec privileged -- sh -c 'mkdir -p /both/two && mount -t tmpfs two /both/two && touch /both/two/seen'
+    kube exec node1 ls /var/smoke-mounts/two/seen
+    kubectl exec privileged -- sh -c 'tr "\0" " " </proc/1/cmdline' | grep -q pause
+    kubectl exec privileged -- pgrep kubelet
+    moved_between_cgroups
+}
+
+# A process of the node can be moved into the cgroup of a pod, from inside a pod.
+moved_between_cgroups() {
+    local own=$DISKLET_KUBE_DIR/cgroup-test
+    # shellcheck disable=SC2016 # the inner shell's
+    kubectl exec privileged -- sh -c '
+        sleep 77 & stray=$!
+        target=$(pgrep -f "told: " | head -n 1)
+        while IFS=: read -r _ name path; do
+            top=/cgroup/${name#name=}
+            [ -n "$name" ] || { top=/cgroup; [ ! -d /cgroup/unified ] || top=/cgroup/unified; }
+            [ ! -e "$top$path/cgroup.procs" ] || echo $stray >"$top$path/cgroup.procs" || exit 1
+        done </proc/$target/cgroup
+        cat /proc/$target/cgroup >&2
+        grep -c kubepods /proc/$stray/cgroup
+        cmp /proc/$target/cgroup /proc/$stray/cgroup && echo moved' >"$own"
+    grep -qx moved "$own"
+}
+
+webhook() {
+    local own=$DISKLET_KUBE_DIR/webhook
+    mkdir "$own"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=webhook \
+        -addext subjectAltName=DNS:webhook.default.svc -keyout "$own/tls.key" -out "$own/tls.crt"
+    kubectl create secret generic webhook --from-file="$own/tls.key" --from-file="$own/tls.crt" --from-file="$PARTS/hook.py"
+    kubectl label namespace default smoke=yes
+    sed "s#@CA@#$(base64 -w 0 "$own/tls.crt")#" "$PARTS/webhook.yaml" | kubectl apply -f -
+    ready pod/webhook
+    shortly kubectl create configmap allowed
+    if kubectl create configmap forbidden 2>"$own/said"; then die 'the webhook was not asked'; fi
+    grep -q 'the hook says no' "$own/said"
+    kubectl delete validatingwebhookconfiguration smoke
+}
+
+# What was killed comes back with another `up`, and containers never noticed.
+killed_parts() {
+    local before
+    before=$(restarts talk)
+    kube kill node1 kubelet
+    kube kill node1 containerd
+    kube kill control-plane apiserver
+    kube kill control-plane etcd TERM
+    if kube status >/dev/null 2>&1; then die 'status is content with dead parts'; fi
+    kube up
+    expect 'the container after the kills' "$before" "$(restarts talk)"
+    expect exec again "$(kubectl exec talk -- echo again)"
+}
+
+# A node that loses power comes back, and runs its pods anew.
+killed_node() {
+    kube kill node2 machine
+    kube up
+    shortly ready pod/serve
+    shortly fetches "http://$(pod_address serve):8080/"
+}
+
+audit() {
+    local log=$DISKLET_KUBE_DIR/control-plane/log/audit.log
+    jq -es 'any(.[]; .verb == "create" and .objectRef.resource == "pods" and (.userAgent | startswith("kubectl/")))' "$log"
+}
+
+# Nothing is left of a cluster that was up.
+down() {
+    local number
+    number=$(sed -n 's/^NUMBER=//p' "$DISKLET_KUBE_DIR/settings")
+    kube down
+    nothing processes "$(grep -lsF "$DISKLET_KUBE_DIR" /proc/[0-9]*/cmdline | grep -v "^/proc/\($$\|$BASHPID\)/" || true)"
+    nothing mounts "$(grep -hsF "$DISKLET_KUBE_DIR" /proc/[0-9]*/mountinfo | sort -u)"
+    nothing cgroups "$(find /sys/fs/cgroup -name "disklet-kube-$number")"
+    nothing links "$(ip -o link | grep -F "disklet$number" || true)"
+    nothing routes "$(ip route | grep -F "10.$number." || true)"
+    nothing 'loop devices' "$(losetup --list --noheadings | grep -e "$DISKLET_KUBE_DIR" -e kubelet || true)"
+    nothing files "$(ls -d "$DISKLET_KUBE_DIR" 2>/dev/null || true)"
+}
+nothing() { [[ -z $2 ]] || die "left are $1: $2"; }
+
+"$1"
