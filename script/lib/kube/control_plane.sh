@@ -11,7 +11,7 @@ control_plane_configure() {
     for name in controller-manager scheduler proxy; do
         kubeconfig "$name" "$ETC/pki" >"$own/$name.conf"
     done
-    mkdir -p "$DIR/$CONTROL_PLANE/var/log/kubernetes"
+    mkdir -p "$DIR/$CONTROL_PLANE/var/log/kubernetes" "$DIR/$CONTROL_PLANE/log"
     ln -sfn "../var/log/kubernetes/audit.log" "$DIR/$CONTROL_PLANE/log/audit.log"
     audit_policy >"$own/audit.yaml"
 }

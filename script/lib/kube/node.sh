@@ -83,7 +83,7 @@ images_load() {
     local machine=$1 file
     shift
     for file; do
-        machine_run "$machine" ctr --namespace k8s.io images import --digests - <"$file" >/dev/null ||
+        machine_run "$machine" ctr --namespace k8s.io images import - <"$file" >/dev/null ||
             die "the image in $file was not loaded on $machine"
     done
 }

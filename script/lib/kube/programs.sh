@@ -23,6 +23,12 @@ kube_programs() {
         "$KUBE_LIB/image.py" "$KUBE_LIB/pause.c" "$(command -v busybox || die 'no busybox: run script/bootstrap')"
 }
 
+# kube_built: whether Kubernetes need not be built first, which takes minutes.
+kube_built() { [[ -d $(kube_place "kubernetes-$KUBE_VERSION" "$KUBE_LIB/build.sh" "$KUBE_LIB/fetch.sh") ]]; }
+
+# kube_place NAME FILE…: the directory of the cache for what is made of these files.
+kube_place() { echo "$KUBE_CACHE/$1-$(kube_ingredients "${@:2}" | sha256sum | cut -c 1-16)"; }
+
 # kube_kept VARIABLE NAME COMMAND FILE…: the directory NAME-HASH of the cache, filled
 # by `COMMAND DIRECTORY` unless it is there. The hash is of the files, and of what is
 # named above. Those that nobody wanted for two weeks go when a new one comes.
@@ -30,7 +36,7 @@ kube_kept() {
     local -n kept=$1
     local name=$2 make=$3 lock from=$EPOCHREALTIME
     shift 3
-    kept=$KUBE_CACHE/$name-$(kube_ingredients "$@" | sha256sum | cut -c 1-16)
+    kept=$(kube_place "$name" "$@")
     # Whoever removes old ones shall see that this is in use.
     touch -c "$kept"
     [[ ! -d $kept ]] || return 0
@@ -77,7 +83,7 @@ kube_ingredients() {
 # What follows makes one of them each: in the working directory, for `$1`.
 
 make_debian() {
-    say 'fetching etcd, containerd, runc and network plugins (70 MB unpacked, seconds)'
+    say 'fetching etcd, containerd, runc and network plugins (170 MB unpacked, some seconds)'
     "$KUBE_LIB/fetch.sh" unpack "$1" "${KUBE_PACKAGES[@]}"
 }
 
