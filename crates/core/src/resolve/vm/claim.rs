@@ -4,8 +4,8 @@
 //! |---|---|---|---|
 //! | iscsi, rbd | direct | direct | device if Block, else disk.img |
 //! | glusterfs | disk.img | direct | disk.img |
-//! | csi, local | device if Block, else disk.img | refused | as absent |
-//! | nfs, hostPath, cephfs | disk.img | refused | disk.img |
+//! | csi, local, hostPath | device if Block, else disk.img | refused | as absent |
+//! | nfs, cephfs | disk.img | refused | disk.img |
 //! | flexVolume (ours) | as its type says | – | – |
 
 use super::Vm;
