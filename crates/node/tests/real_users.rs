@@ -91,7 +91,7 @@ fn what_users_may_not_is_told_with_what_to_do() {
         "{data}"
     );
     let uri = std::env::var("DISKLET_TEST_LIBVIRT_URI").unwrap();
-    let daemon = said(&["ps", "--connect", &uri]);
+    let daemon = said(&["gc", "--connect", &uri]);
     assert!(daemon.contains("does not let this user in: "), "{daemon}");
     assert!(
         daemon.contains("help: run this as root, or join the group"),

@@ -172,7 +172,7 @@ impl Executor<'_> {
     }
 
     /// The disk that a step is for, if it is for one and does not say so itself.
-    fn disk_of(&self, step: &Step) -> Option<&str> {
+    fn disk_of<'s>(&'s self, step: &'s Step) -> Option<&'s str> {
         match step {
             Step::ExposeDevice { disk, .. }
             | Step::ExposeFile { disk, .. }
