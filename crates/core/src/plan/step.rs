@@ -225,6 +225,7 @@ pub enum Step {
         /// Its name.
         name: String,
         /// The guest does not run yet.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
         paused: bool,
     },
     /// Have QEMU live where the launcher does, so that the pod's limits are the

@@ -1,0 +1,166 @@
+//! The life of a launcher pod's VM on this node, on a thread of its own: it may
+//! wait for libvirt, for bytes and for the API server without anybody else
+//! waiting along.
+
+mod attend;
+mod free;
+mod start;
+mod unwanted;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use disklet_core::launch::protocol::{Ended, FromAgent, How};
+use disklet_core::plan::Plan;
+use kube::runtime::events::EventType;
+use uuid::Uuid;
+
+use super::Shared;
+use super::cluster::now;
+use super::link::{Heard, Link};
+use super::pod::{Incarnation, LauncherPod};
+use super::status::{Standing, status};
+use crate::libvirt::Event;
+
+pub(super) use unwanted::Unwanted;
+
+/// What a machine's thread is told.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// The pod, as it is now.
+    Pod(Box<LauncherPod>),
+    /// There is no such pod any more.
+    PodGone,
+    /// Of its launcher, or of one before.
+    Heard(Incarnation, Heard),
+    /// Something happened to some domain.
+    Domain(Event),
+    /// What happened was not told for a while.
+    Look,
+}
+
+pub(super) struct Machine {
+    pub(super) shared: Arc<Shared>,
+    pub(super) pod: LauncherPod,
+    pub(super) gone: bool,
+    pub(super) unwanted: Unwanted,
+    pub(super) told: Receiver<Told>,
+    pub(super) teller: Sender<Told>,
+}
+
+/// A guest that runs for a launcher.
+struct Guest {
+    uuid: Uuid,
+    generation: Option<i64>,
+    plan: Option<Plan>,
+    /// It was told that it stands still.
+    paused: Cell<bool>,
+}
+
+/// How often something is tried again that others have to mend.
+const AGAIN: Duration = Duration::from_secs(2);
+
+impl Machine {
+    /// Until nothing of the pod is left.
+    pub(super) fn live(mut self) {
+        let mut last = None;
+        while !self.gone && !self.pod.over {
+            match self.pod.runs.clone() {
+                Some(launcher) if last.as_ref() != Some(&launcher) => {
+                    self.serve(&launcher);
+                    last = Some(launcher);
+                }
+                _ => match self.told.recv() {
+                    Ok(told) => self.note(told),
+                    Err(_) => return,
+                },
+            }
+        }
+        self.free(false);
+    }
+
+    /// What does not concern a running guest.
+    fn note(&mut self, told: Told) {
+        match told {
+            Told::Pod(pod) => self.pod = *pod,
+            Told::PodGone => self.gone = true,
+            Told::Heard(..) | Told::Domain(_) | Told::Look => {}
+        }
+    }
+
+    /// One run of the launcher, from its start to its end.
+    fn serve(&mut self, launcher: &Incarnation) {
+        self.unwanted = self.unwanted.with_new_launcher();
+        let Some(link) = self.connect(launcher) else {
+            return;
+        };
+        let (ended, guest) = match self.start(&link) {
+            Ok(guest) => (self.attend(&link, &guest, launcher), Some(guest)),
+            Err(ended) => (ended, None),
+        };
+        self.free(self.pod.comes_back(ended.how));
+        if !self.gone {
+            self.tell_end(&ended, guest.as_ref());
+        }
+        let _ = link.say(&FromAgent::Ended(ended));
+    }
+
+    /// The launcher listens soon after its container runs.
+    fn connect(&mut self, launcher: &Incarnation) -> Option<Link> {
+        let name = self.pod.full_name();
+        while !self.gone && !self.pod.over && self.pod.runs.as_ref() == Some(launcher) {
+            match Link::open(&self.shared.config, &self.pod.uid) {
+                Ok(link) => {
+                    let (teller, whose) = (self.teller.clone(), launcher.clone());
+                    let unwanted = self.unwanted.clone();
+                    let heard = link.hear(move |heard| {
+                        unwanted.without_launcher();
+                        let _ = teller.send(Told::Heard(whose.clone(), heard));
+                    });
+                    match heard {
+                        Ok(()) => return Some(link),
+                        Err(failure) => tracing::warn!(vm = name, "{failure}"),
+                    }
+                }
+                Err(failure) => tracing::debug!(vm = name, "{failure}"),
+            }
+            match self.told.recv_timeout(AGAIN / 8) {
+                Ok(told) => self.note(told),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+
+    fn tell_end(&self, ended: &Ended, guest: Option<&Guest>) {
+        let standing = match ended.how {
+            How::Off | How::Killed => Standing::Ended(ended.why.clone()),
+            How::Crashed => Standing::Failed("Crashed", ended.why.clone()),
+            How::Refused => Standing::Failed("Refused", ended.why.clone()),
+            How::Failed => Standing::Failed("NotStarted", ended.why.clone()),
+        };
+        if let Standing::Failed(reason, why) = &standing {
+            let cluster = &self.shared.cluster;
+            cluster.tell(&self.pod, EventType::Warning, reason, why);
+        }
+        let none = Guest {
+            uuid: Uuid::nil(),
+            generation: None,
+            plan: None,
+            paused: Cell::default(),
+        };
+        self.write(guest.unwrap_or(&none), &standing);
+    }
+
+    fn write(&self, guest: &Guest, standing: &Standing) {
+        let Shared { cluster, node, .. } = &*self.shared;
+        let plan = guest.plan.as_ref();
+        let status = status(&self.pod, node, guest.generation, plan, standing, &now());
+        if let Err(failure) = cluster.write_status(&self.pod, &status) {
+            tracing::warn!(vm = self.pod.full_name(), "{failure}");
+        }
+    }
+}
