@@ -6,7 +6,7 @@ use crate::capacity::CapacityError;
 use crate::ceph::{KeyError, MonitorError, NameError, UserError};
 use crate::keys::Name;
 use crate::nearest::nearest;
-use crate::options::Kind;
+use crate::options::{Kind, Qcow2};
 use crate::partition::PartitionError;
 
 /// A problem with one option.
@@ -74,6 +74,10 @@ pub enum ValueError {
     Partition(PartitionError),
     /// It is no size.
     Capacity(CapacityError),
+    /// It is a size that no new volume can have.
+    NoSuchNewVolume,
+    /// It is a partition that no new volume has.
+    NoSuchNewPartition,
     /// The path is empty.
     EmptyPath,
     /// It is no list of monitors.
@@ -114,6 +118,14 @@ impl OptionError {
             Problem::UnknownKey { kind } | Problem::NotAnOption { kind, .. } => keys_of(*kind),
             Problem::OfOtherType { kind, .. } => keys_of(Some(*kind)),
             Problem::Repeated { .. } => "each option once, in one spelling".to_owned(),
+            Problem::BadValue {
+                why: ValueError::NoSuchNewVolume,
+                ..
+            } => Qcow2::CAPACITIES.to_owned(),
+            Problem::BadValue {
+                why: ValueError::NoSuchNewPartition,
+                ..
+            } => "\"1\", or no part at all".to_owned(),
             Problem::Missing { .. } | Problem::BadValue { .. } | Problem::BadSecret(_) => {
                 Name::of_key(&self.key).map_or_else(|| keys_of(None), Name::allowed)
             }
@@ -186,6 +198,10 @@ impl fmt::Display for ValueError {
             Self::UnknownType => f.write_str("is no type of volume"),
             Self::Partition(why) => why.fmt(f),
             Self::Capacity(why) => why.fmt(f),
+            Self::NoSuchNewVolume => f.write_str("is no size that a new volume can have"),
+            Self::NoSuchNewPartition => {
+                f.write_str("is another partition than the one that a qcow2 volume has")
+            }
             Self::EmptyPath => f.write_str("is empty"),
             Self::Monitor(why) => why.fmt(f),
             Self::Name(why) => why.fmt(f),

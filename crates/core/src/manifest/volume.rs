@@ -1,6 +1,8 @@
 //! The volumes of a pod.
 
-use disklet_flexvolume::{self as flexvolume, Capacity, OptionError, Options, Problem, ValueError};
+use disklet_flexvolume::{
+    self as flexvolume, Capacity, OptionError, Options, Problem, Qcow2, ValueError,
+};
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::names::{Namespace, ObjectName, VolumeName};
@@ -246,33 +248,22 @@ impl FlexVolume {
                 (read_entries(&fields, &[], diags)?, Vec::new())
             }
         };
-        if let (Some(secret), Options::Ceph(ceph)) = (&secret, &options)
-            && ceph.secret.is_some()
-        {
-            diags.push(
-                Diagnostic::error(&secret.name.place, "the key stands in the options as well")
-                    .help("keep secretRef and remove the option secret"),
-            );
-        }
-        let filesystem = fields
-            .spanned_text("fsType", diags)
-            .filter(|name| !name.value.is_empty());
+        let filesystem = fields.spanned_text("fsType", diags);
         fields.tell_slips(diags);
-        if let (Some(name), Options::Qcow2(_)) = (filesystem, &options)
-            && name.value != "ext4"
+        if let Some(name) = filesystem
+            && let Some(problem) = options.filesystem_problem(&name.value)
         {
             diags.push(
-                Diagnostic::error(&name.place, "a qcow2 volume is formatted with ext4")
+                Diagnostic::error(&name.place, problem.to_string())
                     .found(format!("{:?}", name.value))
-                    .allowed("ext4"),
+                    .allowed(Qcow2::FILESYSTEM),
             );
         }
         if let Some(secret) = &secret
-            && !matches!(options, Options::Ceph(_))
+            && let Some(problem) = options.secret_problem()
         {
             diags.push(
-                Diagnostic::error(&secret.name.place, "only a ceph volume uses a Secret")
-                    .help("remove secretRef"),
+                Diagnostic::error(&secret.name.place, problem.to_string()).help(problem.remedy()),
             );
         }
         Some(Self {
@@ -286,7 +277,7 @@ impl FlexVolume {
 }
 
 /// Options that a resolution may have to point at.
-const PLACED: [&str; 3] = ["path", "capacity", "part"];
+const PLACED: [&str; 2] = ["path", "capacity"];
 
 /// The options, and where those stand that may be pointed at.
 fn read_options(

@@ -24,7 +24,7 @@ impl Resolver<'_> {
         diags: &mut Diagnostics,
     ) -> Option<Secret> {
         let object = self.secret(namespace, secret, diags)?;
-        let text = text_under(object, &["key"]);
+        let text = text_under(object, &[Key::IN_SECRET]);
         match text.map(Key::parse) {
             Some(Ok(key)) => Some(Secret::new(key.expose())),
             found => {

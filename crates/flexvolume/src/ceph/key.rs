@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::base64;
+
 /// A cephx key in base64, as it stands in a Ceph keyring.
 ///
 /// It has no `Display`, and its `Debug` shows nothing: it cannot get into a
@@ -10,6 +12,10 @@ use std::fmt;
 pub struct Key(String);
 
 impl Key {
+    /// Under which name a Kubernetes Secret holds it: that of Kubernetes' own RBD
+    /// volumes.
+    pub const IN_SECRET: &str = "key";
+
     /// Takes padded base64 of the standard alphabet. Blanks around it go: a
     /// YAML block ends with a line break, which Virtlet's decoder skipped.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
@@ -17,9 +23,7 @@ impl Key {
         if text.is_empty() {
             return Err(KeyError::Empty);
         }
-        if !is_base64(text) {
-            return Err(KeyError::NotBase64);
-        }
+        base64::decode(text).ok_or(KeyError::NotBase64)?;
         Ok(Self(text.to_owned()))
     }
 
@@ -33,35 +37,6 @@ impl Key {
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<redacted>")
-    }
-}
-
-/// Whether a decoder that takes one spelling for each value would take it:
-/// full groups of four, padding at the end only, and no bits set that padding
-/// would throw away.
-fn is_base64(text: &str) -> bool {
-    let data = text.trim_end_matches('=');
-    let padding = text.len() - data.len();
-    let digits: Option<Vec<u8>> = data.bytes().map(base64_digit).collect();
-    let Some(digits) = digits else { return false };
-    let last = digits.last().copied().unwrap_or(0);
-    let lost_bits = match padding {
-        0 => 0,
-        1 => last & 0b11,
-        2 => last & 0b1111,
-        _ => return false,
-    };
-    text.len().is_multiple_of(4) && lost_bits == 0
-}
-
-fn base64_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
     }
 }
 

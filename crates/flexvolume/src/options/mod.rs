@@ -20,13 +20,46 @@ pub enum Options {
     Ceph(Ceph),
 }
 
-/// A volume that is made for the VM and goes with it.
+/// A volume that is made for the VM and goes with it. It has one partition, with
+/// a filesystem on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qcow2 {
     /// What of it the guest mounts.
     pub part: Partition,
     /// Its size.
     pub capacity: Capacity,
+}
+
+impl Qcow2 {
+    /// The filesystem that is made on it.
+    pub const FILESYSTEM: &str = "ext4";
+
+    /// Room for a partition table and the smallest filesystem worth the name.
+    /// Virtlet's own tests use volumes of a megabyte.
+    const LEAST_BYTES: u64 = 512 << 10;
+
+    /// The filesystem is made in a file, and ext4, on which most pools are, has
+    /// none of this size.
+    const TOO_MANY_BYTES: u64 = 16 << 40;
+
+    /// The capacities that it may have.
+    pub(crate) const CAPACITIES: &str = "512KiB and more, but less than 16TiB";
+
+    fn capacity(text: &str) -> Result<Capacity, ValueError> {
+        let capacity = Capacity::parse(text)?;
+        if (Self::LEAST_BYTES..Self::TOO_MANY_BYTES).contains(&capacity.bytes()) {
+            Ok(capacity)
+        } else {
+            Err(ValueError::NoSuchNewVolume)
+        }
+    }
+
+    fn part(text: &str) -> Result<Partition, ValueError> {
+        match Partition::parse(text)? {
+            part if part == Partition::default() => Ok(part),
+            _ => Err(ValueError::NoSuchNewPartition),
+        }
+    }
 }
 
 /// A block device of the node.
@@ -77,6 +110,23 @@ impl Options {
         }
     }
 
+    /// The options again, as keys and values that [`Options::parse`] reads as
+    /// the same. The key of a Ceph user is among them.
+    #[must_use]
+    pub fn expose(&self) -> Vec<(&'static str, String)> {
+        let mut entries = vec![
+            (Name::Type, self.kind().to_string()),
+            (Name::Part, self.part().to_string()),
+        ];
+        match self {
+            Self::Qcow2(volume) => entries.push((Name::Capacity, volume.capacity.to_string())),
+            Self::Raw(volume) => entries.push((Name::Path, volume.path.clone())),
+            Self::Ceph(volume) => entries.extend(ceph_entries(volume)),
+        }
+        let named = entries.into_iter();
+        named.map(|(name, value)| (name.as_str(), value)).collect()
+    }
+
     /// What of the volume the guest mounts.
     #[must_use]
     pub const fn part(&self) -> Partition {
@@ -92,8 +142,8 @@ impl Options {
 // that no problem hides another.
 
 fn qcow2(given: &mut Given<'_>) -> Option<Qcow2> {
-    let part = part(given);
-    let capacity = given.optional(Name::Capacity, Capacity::DEFAULT, value(Capacity::parse));
+    let part = given.optional(Name::Part, Partition::default(), value(Qcow2::part));
+    let capacity = given.optional(Name::Capacity, Capacity::DEFAULT, value(Qcow2::capacity));
     Some(Qcow2 {
         part: part?,
         capacity: capacity?,
@@ -127,6 +177,20 @@ fn ceph(given: &mut Given<'_>) -> Option<Ceph> {
         user: user?,
         secret: secret?,
     })
+}
+
+fn ceph_entries(volume: &Ceph) -> Vec<(Name, String)> {
+    let monitors: Vec<_> = volume.monitors.iter().map(Monitor::to_string).collect();
+    let mut entries = vec![
+        (Name::Monitor, monitors.join(",")),
+        (Name::Pool, volume.pool.as_str().to_owned()),
+        (Name::Volume, volume.volume.as_str().to_owned()),
+        (Name::User, volume.user.as_str().to_owned()),
+    ];
+    if let Some(key) = &volume.secret {
+        entries.push((Name::Secret, key.expose().to_owned()));
+    }
+    entries
 }
 
 /// Without a type, what must be there is not known; what is there can be

@@ -4,9 +4,8 @@ use disklet_flexvolume::{Ceph, Options};
 
 use super::volumes::FlexDisk;
 use super::{Piece, Vm, volumes_pool};
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::Diagnostics;
 use crate::domain::{Format, KeyKind, Serial};
-use crate::manifest::FlexVolume;
 use crate::names::{PoolName, VolumeName};
 use crate::plan::{
     ExposedPath, HostPath, Migration, MountPoint, NetworkKey, PlannedDisk, Size, Source, Storage,
@@ -64,7 +63,6 @@ impl Resolver<'_> {
         Some(match &disk.flex.options {
             Options::Qcow2(options) => {
                 let size = ByteSize::from_bytes(options.capacity.bytes());
-                check_new_volume(size, options.part.number(), disk.flex, diags);
                 Kind {
                     source: Source::NewVolume(self.volume_file(format!("{}-{name}", vm.uuid))),
                     format: Format::Qcow2,
@@ -152,37 +150,4 @@ fn mounts_of(vm: Vm<'_>, volume: &VolumeName, disk: &FlexDisk<'_>) -> Vec<MountP
             read_only: mount.read_only || disk.read_only,
         })
         .collect()
-}
-
-/// Room for a partition table and the smallest filesystem worth the name.
-/// Virtlet's own tests use volumes of a megabyte.
-const LEAST_VOLUME_BYTES: u64 = 512 << 10;
-
-/// The filesystem is made in a file, and ext4, on which most pools are, has none
-/// of this size.
-const TOO_MANY_VOLUME_BYTES: u64 = 16 << 40;
-
-/// A new volume has one partition with a filesystem on it.
-fn check_new_volume(size: ByteSize, part: u32, flex: &FlexVolume, diags: &mut Diagnostics) {
-    if !(LEAST_VOLUME_BYTES..TOO_MANY_VOLUME_BYTES).contains(&size.as_bytes()) {
-        diags.push(
-            Diagnostic::error(
-                flex.place_of("capacity"),
-                "no volume of this capacity can be made",
-            )
-            .found(size)
-            .allowed(format!(
-                "{} and more, but less than {}",
-                ByteSize::from_bytes(LEAST_VOLUME_BYTES),
-                ByteSize::from_bytes(TOO_MANY_VOLUME_BYTES)
-            )),
-        );
-    }
-    if part != 1 {
-        diags.push(
-            Diagnostic::error(flex.place_of("part"), "a qcow2 volume has one partition")
-                .found(format!("part: \"{part}\""))
-                .allowed("part: \"1\", or no part at all"),
-        );
-    }
 }
