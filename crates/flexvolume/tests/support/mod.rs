@@ -52,7 +52,8 @@ impl Node {
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--mount", "--target", &self.holder.id().to_string()]);
-        command.arg(program);
+        // Cargo's would have the driver's libraries looked for in dozens of places.
+        command.env_remove("LD_LIBRARY_PATH").arg(program);
         command
     }
 
