@@ -60,27 +60,36 @@ control_plane_start() {
         --kubeconfig="$ETC/scheduler.conf" --authentication-kubeconfig="$ETC/scheduler.conf" \
         --authorization-kubeconfig="$ETC/scheduler.conf"
     # What this computer sends to a Service comes back through here, too.
-    proxy_start "$CONTROL_PLANE" --masquerade-all
+    proxy_start "$CONTROL_PLANE" "$MASTER_ADDRESS" --masquerade-all
 }
 # Tokens of Pods are for that Pod and expire, as on clusters of today.
 GATES=BoundServiceAccountTokenVolume=true
 CALLER=(--leader-elect=false --bind-address=127.0.0.1 --port=0 --kube-api-qps=100 --kube-api-burst=200)
 
-# proxy_start MACHINE [OPTION…]: the limits of connection tracking are left alone;
-# they are the whole computer's.
+# proxy_start MACHINE ADDRESS [OPTION…]: without its address it would look for a Node of
+# that name, for half a minute if there is none. The limits of connection tracking are
+# left alone; they are the whole computer's.
 proxy_start() {
-    local machine=$1
-    shift
+    local machine=$1 address=$2
+    shift 2
     part_start "$machine" proxy kube-proxy --kubeconfig="$ETC/proxy.conf" --hostname-override="$machine" \
-        --proxy-mode=iptables --cluster-cidr="$CLUSTER_CIDR" --conntrack-max-per-core=0 \
+        --bind-address="$address" --proxy-mode=iptables --cluster-cidr="$CLUSTER_CIDR" --conntrack-max-per-core=0 \
         --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=0 \
         --iptables-min-sync-period=0s --metrics-bind-address=127.0.0.1 "$@"
 }
+
+# proxy_ready MACHINE ADDRESS: it has written its rules.
+proxy_ready() { wait_for 60 "$1" proxy "kube-proxy on $1 is ready" proxy_is_ready "$2"; }
+# In a shell of its own, which closes the connection.
+proxy_is_ready() (
+    exec 3<>"/dev/tcp/$1/10256" && printf 'GET /healthz HTTP/1.0\r\n\r\n' >&3 && grep -q '200 OK' <&3
+)
 
 # Namespaces get an account from the controller manager; without it no Pod is let in.
 # Custom resources go through code that built-in kinds do not.
 control_plane_ready() {
     wait_for 60 "$CONTROL_PLANE" controller-manager 'the default account is there' kubectl get serviceaccount default
+    proxy_ready "$CONTROL_PLANE" "$MASTER_ADDRESS"
     [[ ! -e $DIR/probed ]] || return 0
     kubectl apply -f "$KUBE_LIB/probe.yaml" >/dev/null
     wait_for 30 "$CONTROL_PLANE" apiserver 'a custom resource is taken' probe_create

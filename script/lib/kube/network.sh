@@ -23,6 +23,9 @@ network_names() {
 }
 node_address() { echo "$NET.0.$((10 + $1))"; }
 node_pods() { echo "$NET.$1.0/24"; }
+# Always the same: with another one, whoever knows a machine that comes back would not
+# reach it for half a minute. (A bridge else takes one from the links that it joins.)
+machine_mac() { printf '02:00:00:00:%02x:%02x' "$NUMBER" "$1"; }
 
 # network_claim: sets NUMBER to one that nobody uses, and takes it: to make a cgroup
 # of that name succeeds only once.
@@ -31,7 +34,7 @@ network_claim() {
     used=$(ip -4 -o address && ip -4 route show table all)
     for ((NUMBER = 200; NUMBER < 250; NUMBER++)); do
         [[ $used != *"10.$NUMBER."* ]] || continue
-        first=$(cgroups_of_cluster | head -n 1)
+        read -r first < <(cgroups_of_cluster)
         ! mkdir "$first" 2>/dev/null || return 0
     done
     die 'no network 10.200.0.0/16 to 10.249.0.0/16 is free: script/kube down ends a cluster'
@@ -43,7 +46,7 @@ network_control_plane() {
         # The end of a machine that was killed may be there for a moment longer.
         ip link delete "$HOST_LINK" 2>/dev/null || true
         ip link add "$HOST_LINK" type veth peer name host netns "$(machine_pid "$CONTROL_PLANE")"
-        machine_ip "$CONTROL_PLANE" link add lan type bridge forward_delay 0 stp_state 0
+        machine_ip "$CONTROL_PLANE" link add lan address "$(machine_mac 0)" type bridge forward_delay 0 stp_state 0
         machine_ip "$CONTROL_PLANE" link set host master lan up
         machine_ip "$CONTROL_PLANE" address add "$MASTER_ADDRESS/24" dev lan
         machine_ip "$CONTROL_PLANE" link set lan up
@@ -63,7 +66,8 @@ network_node() {
         ! machine_ip "$CONTROL_PLANE" link show "node$1" >/dev/null 2>&1; then
         machine_ip "node$1" link delete eth0 2>/dev/null || true
         machine_ip "$CONTROL_PLANE" link delete "node$1" 2>/dev/null || true
-        machine_ip "$CONTROL_PLANE" link add "node$1" type veth peer name eth0 netns "$(machine_pid "node$1")"
+        machine_ip "$CONTROL_PLANE" link add "node$1" type veth \
+            peer name eth0 address "$(machine_mac "$1")" netns "$(machine_pid "node$1")"
         machine_ip "$CONTROL_PLANE" link set "node$1" master lan up
         machine_ip "node$1" address add "$(node_address "$1")/24" dev eth0
         machine_ip "node$1" link set eth0 up

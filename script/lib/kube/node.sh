@@ -75,7 +75,7 @@ node_start() {
         --hostname-override="$node" --node-ip="$(node_address "$1")" --root-dir="$KUBELET_ROOT" \
         --container-runtime=remote --container-runtime-endpoint=unix:///run/containerd/containerd.sock \
         --pod-infra-container-image="$PAUSE_IMAGE" --volume-plugin-dir="$FLEXVOLUMES" --v=2
-    proxy_start "$node"
+    proxy_start "$node" "$(node_address "$1")"
 }
 
 # images_load MACHINE FILE…: from this computer, as they may be anywhere.
@@ -91,7 +91,10 @@ images_load() {
 # node_ready I
 node_ready() {
     wait_for 90 "node$1" kubelet "node$1 is ready" node_is_ready "node$1"
+    proxy_ready "node$1" "$(node_address "$1")"
 }
+# It stays so for a while when the kubelet is gone, which therefore is asked as well.
 node_is_ready() {
-    [[ $(kubectl get node "$1" -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}') == True ]]
+    kubectl get --raw "/api/v1/nodes/$1/proxy/healthz" &&
+        [[ $(kubectl get node "$1" -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}') == True ]]
 }
