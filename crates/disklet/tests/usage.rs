@@ -146,7 +146,7 @@ fn an_empty_variable_names_no_configuration() {
     let mut listed = program();
     listed.env("DISKLET_CONFIG", "").args(["images", "--help"]);
     let help = run(listed, b"").stdout;
-    assert!(help.contains("[env: `DISKLET_CONFIG`]"), "{help}");
+    assert!(help.contains("`DISKLET_CONFIG`]"), "{help}");
 }
 
 fn names(outcome: &Outcome) -> Vec<String> {
