@@ -33,11 +33,12 @@ impl Launcher {
     /// Limits and connections are there before the guest runs.
     pub(super) fn start(&self, domain: &Domain, kubelet_root: &str, running: bool) -> Vec<Step> {
         let directory = Self::directory(kubelet_root, &self.pod);
+        // Without an interface nobody listens there.
+        let has_network = !domain.interfaces.is_empty();
         let sockets = domain.sockets.iter().flat_map(|shown| {
-            [
-                (NET_SOCKET, shown.network.clone()),
-                (SERIAL_SOCKET, shown.serial.clone()),
-            ]
+            let network = has_network.then(|| (NET_SOCKET, shown.network.clone()));
+            let serial = (SERIAL_SOCKET, shown.serial.clone());
+            network.into_iter().chain([serial])
         });
         let mut steps: Vec<_> = sockets
             .map(|(name, to)| Step::ExposeSocket {

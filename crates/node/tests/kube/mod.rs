@@ -1,0 +1,133 @@
+//! A real cluster with Disklet installed: `script/lib/kube/installed.sh` starts
+//! it, runs these tests and ends it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The repository.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What a command says; it must succeed.
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command.output().expect("the command starts");
+    assert_success(command, &output);
+    String::from_utf8(output.stdout).expect("the output is text")
+}
+
+fn assert_success(command: &Command, output: &Output) {
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Runs something on a node.
+pub(crate) fn on_node(node: &str, command: &[&str]) -> String {
+    run(Command::new(repository().join("script/kube"))
+        .args(["exec", node])
+        .args(command))
+}
+
+/// Waits until there is an answer. What is waited for is named in the failure.
+pub(crate) fn until<T>(seconds: u64, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "after {seconds} s: {what}");
+        std::thread::sleep(Duration::from_millis(250));
+    }
+}
+
+/// A namespace of a test's own, which goes with it.
+pub(crate) struct Tenant {
+    pub(crate) name: String,
+}
+
+impl Tenant {
+    pub(crate) fn new(name: &str) -> Self {
+        let name = format!("{name}-{}", std::process::id());
+        run(Command::new("kubectl").args(["create", "namespace", &name]));
+        Self { name }
+    }
+
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        run(Command::new("kubectl").args(["-n", &self.name]).args(arguments))
+    }
+
+    /// What it says, whether or not it succeeds.
+    pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> (bool, String) {
+        let output = Command::new("kubectl")
+            .args(["-n", &self.name])
+            .args(arguments)
+            .output()
+            .expect("kubectl starts");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    pub(crate) fn apply(&self, manifest: &str) {
+        let mut kubectl = Command::new("kubectl");
+        kubectl.args(["-n", &self.name, "apply", "-f", "-"]);
+        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = kubectl.spawn().expect("kubectl starts");
+        let mut stdin = child.stdin.take().expect("there is a pipe");
+        stdin.write_all(manifest.as_bytes()).expect("kubectl reads");
+        drop(stdin);
+        let output = child.wait_with_output().expect("kubectl ends");
+        assert_success(&kubectl, &output);
+    }
+
+    /// One field of an object; nothing if there is no such thing.
+    pub(crate) fn field(&self, object: &str, path: &str) -> Option<String> {
+        let path = format!("jsonpath={{{path}}}");
+        let (found, text) = self.try_kubectl(&["get", object, "-o", &path]);
+        (found && !text.is_empty()).then_some(text)
+    }
+
+    pub(crate) fn await_field(&self, seconds: u64, object: &str, path: &str, wanted: &str) {
+        let what = || format!("{object}{path} is {:?}, not {wanted:?}\n{}", self.field(object, path), self.told(object));
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while self.field(object, path).as_deref() != Some(wanted) {
+            assert!(Instant::now() < end, "after {seconds} s: {}", what());
+            std::thread::sleep(Duration::from_millis(250));
+        }
+    }
+
+    /// What the guest wrote to its console, as `kubectl logs` has it.
+    pub(crate) fn await_console(&self, seconds: u64, vm: &str, wanted: &str) -> String {
+        let mut last = String::new();
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while !last.contains(wanted) {
+            assert!(
+                Instant::now() < end,
+                "after {seconds} s {vm} has not written {wanted:?}:\n{last}\n{}",
+                self.told(&format!("vm/{vm}"))
+            );
+            std::thread::sleep(Duration::from_millis(250));
+            last = self.try_kubectl(&["logs", vm]).1;
+        }
+        last
+    }
+
+    fn told(&self, object: &str) -> String {
+        let object = self.try_kubectl(&["get", object, "-o", "yaml"]).1;
+        let events = self.try_kubectl(&["get", "events"]).1;
+        format!("{object}\n{events}")
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        let _ = Command::new("kubectl")
+            .args(["delete", "namespace", &self.name, "--wait=false"])
+            .output();
+    }
+}
