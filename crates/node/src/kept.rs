@@ -66,7 +66,8 @@ impl Node<'_> {
         Ok(())
     }
 
-    fn kept_plan(&self, uuid: Uuid) -> Option<Value> {
+    /// The plan that a VM was last prepared by.
+    pub(crate) fn kept_plan(&self, uuid: Uuid) -> Option<Value> {
         let text = fs::read(self.records.plan_file(uuid)).ok()?;
         serde_json::from_slice(&text).ok()
     }

@@ -13,6 +13,7 @@ mod interrupt;
 mod kept;
 mod libvirt;
 mod logs;
+mod moved;
 mod placing;
 mod plans;
 mod ps;

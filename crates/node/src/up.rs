@@ -99,11 +99,12 @@ fn start(node: &Node<'_>, plan: &Plan) -> Result<Outcome> {
     let held = node.records.hold(plan.uuid)?;
     let before = held.read()?;
     if let Some(before) = &before {
-        node.demand_same_daemon(before)?;
+        node.libvirt.demand_daemon_of(before)?;
         if node.libvirt.is_running(plan.uuid)? == Some(true) {
             // Were it being removed, that has not come far: it runs.
             node.set_phase(&held, Phase::Ready)?;
             node.tell_differences(plan)?;
+            node.tell_moved(before, plan)?;
             return Ok(match node.libvirt.state(plan.uuid)? {
                 _ if !plan.is_to_run() => Outcome::RunsOn,
                 Some(State::Paused) => Outcome::Paused,

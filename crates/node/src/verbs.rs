@@ -74,20 +74,6 @@ impl Node<'_> {
             .try_for_each(|key| unmake(self.libvirt, &key))
     }
 
-    /// Through another daemon a VM's domain is not to be found, and its disks
-    /// would be taken from under it.
-    pub(crate) fn demand_same_daemon(&self, record: &Record) -> Result<()> {
-        let here = self.libvirt.address()?;
-        if record.libvirt == here {
-            return Ok(());
-        }
-        Err(Failure::new(format!(
-            "its domain is at {}, not at {here}",
-            record.libvirt
-        ))
-        .help(format!("use --connect '{}'", record.libvirt)))
-    }
-
     /// Gives a guest time to end by itself; the release ends it otherwise.
     pub(crate) fn stop(&self, events: &Events, uuid: Uuid, grace: Duration) -> Result<()> {
         // One that stands still does not hear that it shall end.
@@ -151,7 +137,7 @@ impl Node<'_> {
             let held = self.records.hold(record.uuid)?;
             // One that runs is not half removed; who says `up` ends that phase.
             let is_off = self.libvirt.is_running(record.uuid)? != Some(true);
-            let is_here = self.demand_same_daemon(&record).is_ok();
+            let is_here = self.libvirt.demand_daemon_of(&record).is_ok();
             if is_off && is_here && held.read()?.is_some_and(|record| is_half(&record)) {
                 self.release(held)
                     .map_err(|failure| failure.of(&record.full_name()))?;
@@ -200,6 +186,9 @@ impl Node<'_> {
                 ))
                 .help("remove it if nobody needs it, or give the VM another name or UUID"));
             }
+        }
+        if let Some(before) = before {
+            self.refuse_moved(before, plan)?;
         }
         self.refuse_taken(plan, &made)?;
         self.refuse_emptied(plan)?;

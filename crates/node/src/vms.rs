@@ -14,6 +14,7 @@ use crate::console::{self, Parting};
 use crate::failure::{Failure, Result, say};
 use crate::interrupt;
 use crate::libvirt::{Events, Libvirt};
+use crate::moved::Moved;
 use crate::record::{Record, Records};
 use crate::verbs::Node;
 
@@ -50,7 +51,13 @@ fn take_down(
     args: &DownArgs,
 ) -> Result<&'static str> {
     let held = node.records.hold(record.uuid)?;
-    node.demand_same_daemon(record)?;
+    node.libvirt.demand_daemon_of(record)?;
+    let moved = node.moved(record, None)?;
+    // The next `up` would find the volumes that are kept, and not what was
+    // written elsewhere.
+    if let (true, Some(moved)) = (args.keep_volumes, moved.first()) {
+        return Err(node.explained(record, moved)?);
+    }
     node.stop(events, record.uuid, args.grace)
         .map_err(|failure| node.libvirt.if_gone(failure, WHOLE))?;
     let (outcome, done) = match args.keep_volumes {
@@ -61,8 +68,22 @@ fn take_down(
         false => (node.release(held), "removed"),
     };
     match outcome {
-        Ok(()) => Ok(done),
+        Ok(()) => {
+            tell_left(&moved);
+            Ok(done)
+        }
         Err(failure) => Err(node.libvirt.if_gone(failure, IN_PART)),
+    }
+}
+
+/// Files that somebody has put below a VM.
+fn tell_left(moved: &[Moved]) {
+    for moved in moved {
+        let _ = writeln!(
+            io::stderr(),
+            "notice: {} was not made by disklet, and stays; what was below it is gone",
+            moved.to
+        );
     }
 }
 

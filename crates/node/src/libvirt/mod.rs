@@ -2,6 +2,7 @@
 
 mod capabilities;
 mod daemon;
+mod disks;
 mod events;
 mod ffi;
 mod nodes;
@@ -18,9 +19,11 @@ use virt::stream::Stream;
 use virt::sys;
 
 use crate::failure::{Failure, Result};
+use crate::record::Record;
 
 pub(crate) use capabilities::QemuUser;
 pub(crate) use events::{End, Event, Events, Pause};
+pub(crate) use disks::{DomainDisk, disks_in};
 pub(crate) use nodes::{BlockNode, Storage};
 pub(crate) use pools::pool_uuid;
 pub(crate) use rivals::Known;
@@ -94,6 +97,20 @@ impl Libvirt {
         self.connect
             .uri()
             .map_err(|error| Failure::new("libvirt does not tell its address").because(error))
+    }
+
+    /// Through another daemon a VM's domain is not to be found, and its disks
+    /// would be taken from under it.
+    pub(crate) fn demand_daemon_of(&self, record: &Record) -> Result<()> {
+        let here = self.address()?;
+        if record.libvirt == here {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "its domain is at {}, not at {here}",
+            record.libvirt
+        ))
+        .help(format!("use --connect '{}'", record.libvirt)))
     }
 
     /// What a domain does; nothing if it is not defined.

@@ -1,6 +1,6 @@
 //! What a record says.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use disklet_core::plan::Plan;
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,19 @@ pub(crate) enum Made {
 pub(super) const VERSION: u32 = 1;
 
 impl Made {
+    /// Where it is, if it is a file, a device or shown as one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File { path }
+            | Self::Volume { path }
+            | Self::Device { path, .. }
+            | Self::Mount { path, .. } => Some(path),
+            Self::Lease { .. } | Self::Secret { .. } | Self::Pool { .. } | Self::Domain { .. } => {
+                None
+            }
+        }
+    }
+
     /// Whether both stand for the same thing of ours, whatever is behind it.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         match (self, other) {

@@ -218,6 +218,21 @@ impl Machine {
         }
     }
 
+    /// Waits for a VM to be in a state.
+    pub(crate) fn until_it_is(&self, name: &str, state: &str) {
+        let begun = std::time::Instant::now();
+        loop {
+            let shown = self.done(&["ps", "-o", "json"]);
+            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            let mut vms = shown.as_array().unwrap().iter();
+            if vms.any(|vm| vm["name"] == name && vm["state"] == state) {
+                return;
+            }
+            assert!(begun.elapsed().as_secs() < 60, "{name} is not {state}");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
     /// Types a key on a VM's console, and leaves.
     pub(crate) fn press_a_key(&self, name: &str) {
         let mut console = self
