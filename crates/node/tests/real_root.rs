@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use support::fixtures::{Fixture, Kind};
+use support::foreign::ForeignQemu;
 use support::{Machine, guest};
 
 const DATA: u64 = 1 << 20;
@@ -151,4 +152,64 @@ fn a_device_that_is_too_small_is_left_alone() {
     assert!(refused.contains("too small"), "{refused}");
     assert_eq!(fixture.read(0, 4096), vec![0; 4096]);
     assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_root_that_some_qemu_has_open_is_not_filled() {
+    let (machine, fixture) = set_up("root-open");
+    let up = ["up", "-f", &fixture.manifest];
+    let before = machine.things();
+    let blank = || assert_eq!(fixture.read(0, 8 << 20), vec![0; 8 << 20]);
+    let refused_while_open = |path: &str| {
+        let foreign = ForeignQemu::with(path);
+        let refused = machine.refused(&up);
+        drop(foreign);
+        let told = format!("disk root: device {} is in use", fixture.device());
+        assert!(refused.contains(&told), "{refused}");
+        assert!(refused.contains("stop that first"), "{refused}");
+        blank();
+    };
+    refused_while_open(fixture.device());
+    assert_eq!(machine.things(), before);
+
+    // Somebody has started it from where our own VM has it.
+    machine.run_to_end(&fixture.manifest);
+    fixture.reset();
+    let shown = machine.run_dir().join("vms").join(machine.uuid());
+    refused_while_open(shown.join("data").to_str().unwrap());
+    machine.run_to_end(&fixture.manifest);
+    machine.done(&["down", "root-open"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn nobody_opens_a_root_while_it_is_filled() {
+    let machine = Machine::new("root-locked");
+    let size = 400 << 20;
+    let fixture = Fixture::sized(
+        &machine,
+        "root-locked",
+        &vec![0xa5; size],
+        (size as u64) * 2,
+    );
+    let mut up = machine
+        .command(&["up", "-f", &fixture.manifest])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(up.stderr.take().unwrap()).lines();
+    let first = said.next().unwrap().unwrap();
+    assert!(first.contains("filling the root disk"), "{first}");
+    let opened = Command::new("qemu-io")
+        .args(["-f", "raw", "-c", "read 0 512", fixture.device()])
+        .output()
+        .unwrap();
+    assert!(!opened.status.success(), "{opened:?}");
+    let why = String::from_utf8(opened.stderr).unwrap();
+    assert!(why.contains("lock"), "{why}");
+    let pid = up.id().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    assert_eq!(up.wait().unwrap().code(), Some(130), "it was not done yet");
 }

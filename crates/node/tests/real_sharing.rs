@@ -9,6 +9,7 @@
 mod support;
 
 use support::fixtures::{Fixture, Kind, LoopDevice};
+use support::foreign::ForeignQemu;
 use support::{Machine, guest};
 
 /// The manifest of the same VM under another name, with another device.
@@ -121,22 +122,9 @@ fn a_device_of_somebody_elses_qemu_is_left_alone() {
     let machine = Machine::new("foreign-qemu");
     let fixture = Fixture::new(&machine, "foreign-qemu", Kind::RawDevice);
     let before = machine.things();
-    let drive = format!("file={},format=raw,if=virtio", fixture.device());
-    let mut foreign = std::process::Command::new("qemu-system-x86_64")
-        .args([
-            "-S", "-accel", "tcg", "-display", "none", "-monitor", "stdio",
-        ])
-        .args(["-drive", &drive])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It greets once its disks are open.
-    let mut greeting = [0; 4];
-    std::io::Read::read_exact(foreign.stdout.as_mut().unwrap(), &mut greeting).unwrap();
+    let foreign = ForeignQemu::with(fixture.device());
     let refused = machine.refused(&["up", "-f", &fixture.manifest]);
-    foreign.kill().unwrap();
-    foreign.wait().unwrap();
+    drop(foreign);
     assert!(refused.contains("is in use"), "{refused}");
     assert!(refused.contains("disk data"), "{refused}");
     assert_eq!(machine.things(), before);

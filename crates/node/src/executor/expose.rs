@@ -13,9 +13,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use disklet::manifests::device_number;
-use disklet_block::device::{Access as LockedFor, Caching, FileDevice};
 use disklet_core::facts::DeviceNumber;
-use disklet_core::plan::Access;
 use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags,
 };
@@ -26,25 +24,6 @@ use super::host::Host;
 use super::made::is_absence;
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
-
-/// QEMU locks what it opens, by the inode: at the path that the user knows, a
-/// QEMU that is not ours may have it.
-pub(super) fn demand_unlocked(device: &File, path: &str, access: Access) -> Result<()> {
-    let wanted = match access {
-        Access::WriteExclusive => LockedFor::Change,
-        // Others may write, or read, as they do.
-        Access::WriteShared | Access::ReadShared => return Ok(()),
-    };
-    let device = device.try_clone();
-    let device = device.map_err(|error| on(Path::new(path), "opened", error))?;
-    FileDevice::new(device, path, Caching::Buffered)
-        .and_then(|device| device.lock(wanted))
-        .map_err(|error| {
-            Failure::new(format!("device {path} is in use"))
-                .because(error)
-                .help("a VM that is not ours may have it: stop that first")
-        })
-}
 
 /// Opens a device as nobody else may while it is mounted or otherwise taken.
 pub(super) fn open_device(

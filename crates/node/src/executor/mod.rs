@@ -9,6 +9,7 @@ mod expose;
 mod filesystem;
 mod host;
 mod launcher;
+mod locked;
 mod made;
 mod nodes;
 mod partitions;
@@ -124,8 +125,7 @@ impl Executor<'_> {
                     offset: *offset,
                     overwrite: *recreate,
                 };
-                let (open, _) = expose::open_device(Host::OURS, Path::new(device), None)?;
-                root::have(open, &self.device_behind(device), &wanted, self.watch)
+                self.root(device, &wanted)
             }
             Step::DefineSecret {
                 uuid,
@@ -229,7 +229,7 @@ impl Executor<'_> {
         // Held until it is shown: a number can be given to another device only
         // when nobody has this one open.
         let (open, number) = expose::open_device(self.host(), Path::new(from), number)?;
-        expose::demand_unlocked(&open, from, access)?;
+        locked::demand_unlocked(&open, from, access)?;
         if whitelisted && !self.is_allowed(number) {
             return Err(
                 Failure::new(format!("{from} is not on the whitelist any more"))
@@ -237,6 +237,14 @@ impl Executor<'_> {
             );
         }
         nodes::show_device(number, to, self.user)
+    }
+
+    fn root(&self, device: &str, wanted: &root::Wanted<'_>) -> Result<()> {
+        let (open, number) = expose::open_device(Host::OURS, Path::new(device), None)?;
+        let name = self.device_behind(device);
+        // No QEMU takes it meanwhile, at whichever path.
+        let _held = locked::hold(&name, number)?;
+        root::have(open, &name, wanted, self.watch)
     }
 
     fn is_allowed(&self, number: DeviceNumber) -> bool {

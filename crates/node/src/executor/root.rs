@@ -13,6 +13,7 @@ use disklet_block::root::{Behind, demand_room, fill, is_unused, look};
 use disklet_core::names::Sha256;
 use disklet_core::root::{RootFact, RootRefusal, RootVerdict, judge};
 
+use super::locked::lock;
 use super::told::Told;
 use crate::failure::{Failure, Result, on_image};
 
@@ -26,11 +27,12 @@ pub(super) struct Wanted<'w> {
     pub(super) overwrite: bool,
 }
 
-/// Fills a device, unless it is complete. Resolution has decided the same from
+/// Fills a device, unless it is complete; no QEMU has it meanwhile. Resolution has decided the same from
 /// what it saw; this is what counts.
 pub(super) fn have(device: File, name: &str, wanted: &Wanted<'_>, watch: &dyn Watch) -> Result<()> {
     let failed = |error| failed_to_fill(name, error);
     let device = FileDevice::new(device, name, Caching::Direct).map_err(failed)?;
+    lock(&device, name)?;
     let found = root_fact(look(&device).map_err(failed)?);
     let verdict = judge(found, &wanted.digest, wanted.overwrite)
         .map_err(|refusal| Failure::new(format!("{name}: {refusal}")).help(refusal.remedy()))?;

@@ -1,7 +1,8 @@
 //! A libvirtd of a test's own, for tests that others must not feel.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Machine;
@@ -28,6 +29,38 @@ pub(crate) fn is_beside_own(test: &str, settings: &[(&str, &str)]) -> bool {
         .unwrap();
     assert!(status.success(), "beside a daemon of its own: {status}");
     false
+}
+
+/// A second libvirtd, which shares nothing with the first; it ends with this.
+pub(crate) struct SecondDaemon {
+    process: Child,
+    pub(crate) uri: String,
+}
+
+impl SecondDaemon {
+    pub(crate) fn start() -> Self {
+        let mut process = Command::new("bash")
+            .arg(repository().join("script/lib/libvirtd.sh"))
+            .args(["sh", "-c", "echo \"$DISKLET_TEST_LIBVIRT_URI\"; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut uri = String::new();
+        let mut said = BufReader::new(process.stdout.take().unwrap());
+        said.read_line(&mut uri).unwrap();
+        Self {
+            process,
+            uri: uri.trim().to_owned(),
+        }
+    }
+}
+
+impl Drop for SecondDaemon {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
 }
 
 /// Kills the daemon; it comes again by itself.

@@ -4,6 +4,7 @@
 
 pub(crate) mod daemon;
 pub(crate) mod fixtures;
+pub(crate) mod foreign;
 pub(crate) mod guest;
 pub(crate) mod nobody;
 pub(crate) mod servers;
