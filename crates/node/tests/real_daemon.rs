@@ -82,6 +82,54 @@ fn the_domain_type_is_what_really_boots() {
     );
 }
 
+/// An `up` with an emulator that refuses trial boots whose command lines have
+/// this in them; what it says beside its answer.
+fn up_without_trials(machine: &Machine, manifest: &str, refused: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let script = format!(
+        "#!/bin/bash\ncase \"$*\" in\n*disklet-trial*{refused}*) echo no trials here >&2; exit 1 ;;\nesac\n\
+         exec /usr/bin/qemu-system-x86_64 \"$@\"\n"
+    );
+    let emulator = machine.write(&format!("emulator{}", refused.len()), script);
+    std::fs::set_permissions(&emulator, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = std::fs::read_to_string(machine.path("config.yaml")).unwrap();
+    let config = config.lines().filter(|line| line.contains("Dir:"));
+    let config: Vec<_> = config.collect();
+    let config = format!(
+        "{}\ndomainType: auto\nemulator: {}\n",
+        config.join("\n"),
+        emulator.display()
+    );
+    machine.write("config.yaml", config);
+    let output = machine.node(&["up", "-f", manifest, "--wait", "exit", "--timeout", "2m"]);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn why_a_trial_has_failed_is_told() {
+    let machine = Machine::new("no-trials");
+    let fixture = Fixture::new(&machine, "no-trials", Kind::NewVolume);
+    let remembered = machine.path("data/domain-type.json");
+    let told = up_without_trials(&machine, &fixture.manifest, "");
+    assert!(told.starts_with("notice: guests run in software"), "{told}");
+    assert!(told.contains("a trial boot has failed: "), "{told}");
+    assert!(told.contains("no trials here"), "{told}");
+    assert!(!remembered.exists(), "nothing was shown");
+
+    let told = up_without_trials(&machine, &fixture.manifest, "kvm");
+    let failed = "a trial boot by hardware (/dev/kvm) has failed: ";
+    assert!(told.contains(failed), "{told}");
+    assert!(told.contains("no trials here"), "{told}");
+    let remembered = std::fs::read_to_string(remembered).unwrap();
+    assert!(
+        remembered.contains("\"domainType\": \"qemu\""),
+        "{remembered}"
+    );
+    machine.done(&["down", "no-trials", "--grace", "0"]);
+}
+
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn root_starts_the_daemon_where_nobody_has() {

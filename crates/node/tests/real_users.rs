@@ -193,3 +193,56 @@ fn end_by_a_key(nobody: &Nobody) {
     }
     console.wait().unwrap();
 }
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn users_find_out_once_what_really_boots() {
+    let machine = Machine::new("kvm");
+    let fixture = Fixture::new(&machine, "users-type", Kind::NewVolume);
+    let nobody = Nobody::with_kvm(&machine, "0666");
+    machine.add_image_to(&nobody.data(), "tiny", &guest::disk());
+    nobody.own_data();
+    let up = ["up", "-f", &fixture.manifest, "--wait", "exit"];
+    let first = nobody.run(&up);
+    assert!(first.status.success(), "{first:?}");
+    let told = String::from_utf8(first.stderr).unwrap();
+    let path = nobody.data().join("domain-type.json");
+    let remembered = std::fs::read(&path).unwrap_or_else(|error| panic!("{error}: {told}"));
+    let remembered: serde_json::Value = serde_json::from_slice(&remembered).unwrap();
+    match remembered["domainType"].as_str().unwrap() {
+        "kvm" => assert!(!told.contains("notice: "), "{told}"),
+        _ => assert!(
+            told.contains("a trial boot by hardware (/dev/kvm) "),
+            "{told}"
+        ),
+    }
+    let written = |path| std::fs::metadata(path).unwrap().modified().unwrap();
+    let before = written(&path);
+    let second = nobody.run(&up);
+    assert!(second.status.success(), "{second:?}");
+    let told = String::from_utf8(second.stderr).unwrap();
+    assert!(!told.contains("notice: "), "{told}");
+    assert_eq!(written(&path), before, "asked once");
+    nobody.done(&["down", "users-type"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn users_who_may_not_use_hardware_are_told() {
+    let machine = Machine::new("nokvm");
+    let fixture = Fixture::new(&machine, "users-slow", Kind::NewVolume);
+    let nobody = Nobody::with_kvm(&machine, "0600");
+    machine.add_image_to(&nobody.data(), "tiny", &guest::disk());
+    nobody.own_data();
+    let up = nobody.run(&["up", "-f", &fixture.manifest]);
+    assert!(up.status.success(), "{up:?}");
+    let told = String::from_utf8(up.stderr).unwrap();
+    assert!(
+        told.contains("slower: /dev/kvm cannot be opened: Permission denied"),
+        "{told}"
+    );
+    assert!(told.contains("help: have the administrator"), "{told}");
+    // Once they may, it is tried.
+    assert!(!nobody.data().join("domain-type.json").exists());
+    nobody.done(&["down", "users-slow", "--grace", "0"]);
+}

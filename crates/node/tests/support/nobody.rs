@@ -8,8 +8,9 @@ use super::Machine;
 /// Runs as nobody, who has a home.
 pub(crate) struct Nobody {
     home: PathBuf,
-    /// What nobody finds in root's data directory.
-    system: Option<PathBuf>,
+    /// What nobody finds otherwise than root does: a script that is run before,
+    /// as root in mounts of its own, and a directory for it.
+    before: Option<(String, PathBuf)>,
 }
 
 impl Nobody {
@@ -21,13 +22,22 @@ impl Nobody {
         std::os::unix::fs::chown(&home, Some(65534), Some(65534)).unwrap();
         let program = env!("CARGO_BIN_EXE_disklet-node");
         std::fs::copy(program, home.join("disklet-node")).unwrap();
-        Self { home, system: None }
+        Self { home, before: None }
     }
 
     /// The same on a machine where root's data is what the machine has.
     pub(crate) fn beside_root(machine: &Machine) -> Self {
         let mut nobody = Self::new(machine);
-        nobody.system = Some(machine.path("data"));
+        nobody.before = Some((WITH_SYSTEM.to_owned(), machine.path("data")));
+        nobody
+    }
+
+    /// The same on a machine where /dev/kvm has these rights.
+    pub(crate) fn with_kvm(machine: &Machine, mode: &str) -> Self {
+        let mut nobody = Self::new(machine);
+        let nodes = machine.path("nodes");
+        std::fs::create_dir(&nodes).unwrap();
+        nobody.before = Some((WITH_KVM.replace("MODE", mode), nodes));
         nobody
     }
 
@@ -67,9 +77,9 @@ impl Nobody {
 
     /// `disklet-node`, ready to be run.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = match &self.system {
+        let mut command = match &self.before {
             None => Command::new("setpriv"),
-            Some(system) => with_system(system),
+            Some((script, directory)) => after(script, directory),
         };
         command
             .args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"])
@@ -82,14 +92,21 @@ impl Nobody {
     }
 }
 
-/// In mounts of its own, whose /var/lib/disklet is this directory. A daemon that
-/// is started there sees the same.
-fn with_system(directory: &Path) -> Command {
-    const SCRIPT: &str = "mount -t tmpfs -o mode=0755 none /var/lib && mkdir /var/lib/disklet &&
-        mount --bind \"$1\" /var/lib/disklet && shift && exec setpriv \"$@\"";
+/// /var/lib/disklet is the directory.
+const WITH_SYSTEM: &str = "mount -t tmpfs -o mode=0755 none /var/lib && mkdir /var/lib/disklet &&
+    mount --bind \"$1\" /var/lib/disklet";
+
+/// /dev/kvm is a node in the directory.
+const WITH_KVM: &str = "mount -t tmpfs -o mode=0755,dev none \"$1\" &&
+    mknod -m MODE \"$1/kvm\" c 10 232 && mount --bind \"$1/kvm\" /dev/kvm";
+
+/// `setpriv` after a script, in mounts of its own. A daemon that is started there
+/// sees the same.
+fn after(script: &str, directory: &Path) -> Command {
+    let script = format!("{script} && shift && exec setpriv \"$@\"");
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT])
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
         .arg("sh")
         .arg(directory);
     command
