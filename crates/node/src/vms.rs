@@ -104,7 +104,8 @@ pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {
         return Err(Failure::new(format!("{name}: does not run"))
             .help("disklet logs shows what it wrote, disklet up starts it"));
     }
-    let parting = console::attach(&libvirt, record.uuid, &name, args.force)
+    let apart = Libvirt::open(args.libvirt.connect.as_deref())?;
+    let parting = console::attach(&libvirt, &apart, record.uuid, &name, args.force)
         .map_err(|failure| failure.of(&name))?;
     if let Parting::Ended(end) = parting {
         let _ = writeln!(io::stderr(), "{name} {}", end.in_words());

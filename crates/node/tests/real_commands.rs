@@ -10,6 +10,7 @@ mod support;
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use disklet_block::device::Size;
 use support::fixtures::{Fixture, Kind, waiting};
@@ -96,6 +97,35 @@ fn the_terminal_is_what_it_was_after_the_console() {
         "it only detached"
     );
     machine.done(&["down", "terminal", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_guest_that_does_not_read_keeps_nobody_at_its_console() {
+    let (machine, fixture) = waiting("deaf");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    machine.until_it_says("deaf", guest::HELLO);
+    machine.virsh_done(&["suspend", &machine.uuid()]);
+    let attached = || {
+        let mut terminal = Terminal::run(&machine, &["console", "deaf"]);
+        terminal.read_until("Ctrl-] detaches.");
+        terminal
+    };
+    for pasted in [50_000, 2_000_000] {
+        let mut terminal = attached();
+        terminal.press(&vec![b'x'; pasted]);
+        terminal.press(&[0x1d]);
+        let (code, _) = terminal.end_within(Duration::from_secs(20));
+        assert_eq!(code, 0, "{pasted} bytes");
+    }
+    // The console is free again, and works once the guest reads.
+    let mut terminal = attached();
+    machine.virsh_done(&["resume", &machine.uuid()]);
+    terminal.press(b"k");
+    let (code, said) = terminal.end();
+    assert_eq!(code, 0);
+    assert!(said.contains("default/deaf has ended"), "{said}");
+    machine.done(&["down", "deaf", "--grace", "0"]);
 }
 
 #[test]

@@ -14,6 +14,10 @@ use crate::libvirt::{End, Event, Events, Libvirt};
 /// second whether somebody is at the other end of its terminal.
 const PARTING: Duration = Duration::from_millis(1500);
 
+/// How long the last that was typed before leaving takes to be sent, unless the
+/// guest does not read.
+const SENDING: Duration = Duration::from_millis(300);
+
 /// How long after the console's end libvirt takes to tell why.
 const SETTLING: Duration = Duration::from_secs(2);
 
@@ -29,6 +33,8 @@ pub(crate) enum Parting {
 /// What has become of a console so far.
 pub(super) struct Course<'c> {
     libvirt: &'c Libvirt,
+    /// The console's own.
+    apart: &'c Libvirt,
     uuid: Uuid,
     events: Events,
     ended: Option<End>,
@@ -37,9 +43,15 @@ pub(super) struct Course<'c> {
 }
 
 impl<'c> Course<'c> {
-    pub(super) fn new(libvirt: &'c Libvirt, uuid: Uuid, events: Events) -> Self {
+    pub(super) fn new(
+        libvirt: &'c Libvirt,
+        apart: &'c Libvirt,
+        uuid: Uuid,
+        events: Events,
+    ) -> Self {
         Self {
             libvirt,
+            apart,
             uuid,
             events,
             ended: None,
@@ -59,10 +71,17 @@ impl<'c> Course<'c> {
         if let Some(error) = session.unheard.take() {
             return Some(unwritten(error).map(|()| Parting::Left));
         }
-        if session.detached.get() || interrupt::asked() {
+        let is_sent = session.to_guest.is_done();
+        let detached = session.detached.get();
+        let is_off = detached.is_some_and(|since| is_sent || since.elapsed() > SENDING);
+        if is_off || interrupt::asked() {
             return Some(Ok(Parting::Left));
         }
-        match (self.ended, session.closed.get(), session.left.get()) {
+        if session.to_guest.has_failed() && !session.closed.get() {
+            session.close();
+        }
+        let has_left = session.left.get() && is_sent;
+        match (self.ended, session.closed.get(), has_left) {
             (Some(end), true, _) => Some(Ok(Parting::Ended(end))),
             // What was said last has to come here.
             (Some(end), false, _) if self.is_over(PARTING) => Some(Ok(Parting::Ended(end))),
@@ -83,6 +102,10 @@ impl<'c> Course<'c> {
     fn closed(&self) -> Result<Parting> {
         match self.libvirt.end_of(self.uuid)? {
             Some(end) => Ok(Parting::Ended(end)),
+            None if !self.apart.is_alive() => Err(Failure::new(
+                "libvirt has closed the console: the guest does not read what was typed",
+            )
+            .help("the VM runs on; disklet console connects again")),
             None => Err(Failure::new("somebody else has taken the console over")
                 .help("disklet console --force takes it back; the VM runs on")),
         }

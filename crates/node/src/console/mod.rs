@@ -1,16 +1,18 @@
 //! `console`: the user's terminal becomes the guest's.
 
 mod course;
+mod feed;
 mod terminal;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
 
 use uuid::Uuid;
-use virt::event;
+use virt::event::{self, EventHandleWatch};
 use virt::stream::Stream;
 use virt::sys;
 
@@ -20,37 +22,49 @@ use crate::libvirt::Libvirt;
 pub(crate) use course::Parting;
 
 use course::Course;
+use feed::{Feed, WOULD_WAIT};
 use terminal::RawTerminal;
 
 /// Ctrl-], as in telnet and virsh: nothing in a guest needs it.
 const DETACH: u8 = 0x1d;
 
-/// What stream calls return when they would have to wait.
-const WOULD_WAIT: isize = -2;
+/// What a terminal rings when it takes no more.
+const BELL: &[u8] = b"\x07";
 
 /// One end of the conversation, shared by the callbacks of the other.
 struct Session {
     stream: Stream,
-    to_guest: RefCell<VecDeque<u8>>,
+    to_guest: Arc<Feed>,
+    /// The user types, rather than a program.
+    typed: bool,
     /// The user has said all.
     left: Cell<bool>,
-    /// The user wants to hear no more.
-    detached: Cell<bool>,
+    /// Since when the user wants to hear no more.
+    detached: Cell<Option<Instant>>,
     /// The guest's side is closed.
     closed: Cell<bool>,
     /// What was heard cannot be written.
     unheard: RefCell<Option<io::Error>>,
 }
 
-/// Connects the terminal with a VM's console until either side has enough.
-pub(crate) fn attach(libvirt: &Libvirt, uuid: Uuid, name: &str, force: bool) -> Result<Parting> {
+/// Connects the terminal with a VM's console until either side has enough. The
+/// console has a connection `apart`, since a guest that does not read blocks it.
+pub(crate) fn attach(
+    libvirt: &Libvirt,
+    apart: &Libvirt,
+    uuid: Uuid,
+    name: &str,
+    force: bool,
+) -> Result<Parting> {
     let events = libvirt.listen()?;
-    let stream = libvirt.open_console(uuid, force)?;
+    let stream = apart.open_console(uuid, force)?;
+    let (to_guest, sender) = Feed::begin(stream.clone());
     let session = Rc::new(Session {
         stream: stream.clone(),
-        to_guest: RefCell::default(),
+        to_guest,
+        typed: io::stdin().is_terminal(),
         left: Cell::new(false),
-        detached: Cell::new(false),
+        detached: Cell::new(None),
         closed: Cell::new(false),
         unheard: RefCell::new(None),
     });
@@ -59,7 +73,7 @@ pub(crate) fn attach(libvirt: &Libvirt, uuid: Uuid, name: &str, force: bool) -> 
     let mut incoming = stream;
     let other = Rc::clone(&session);
     incoming
-        .event_add_callback(watched(false), move |stream, _| other.hear_guest(stream))
+        .event_add_callback(WATCHED, move |stream, _| other.hear_guest(stream))
         .map_err(failed)?;
     let other = Rc::clone(&session);
     let input = event::event_add_handle(
@@ -71,7 +85,7 @@ pub(crate) fn attach(libvirt: &Libvirt, uuid: Uuid, name: &str, force: bool) -> 
     .map_err(failed)?;
     // Whoever sends a signal is heard within the second.
     let timer = event::event_add_timeout(100, |_, _| {}, std::ptr::null_mut()).map_err(failed)?;
-    let mut course = Course::new(libvirt, uuid, events);
+    let mut course = Course::new(libvirt, apart, uuid, events);
     let outcome = loop {
         if let Err(error) = event::event_run_default_impl() {
             break Err(failed(error));
@@ -79,20 +93,30 @@ pub(crate) fn attach(libvirt: &Libvirt, uuid: Uuid, name: &str, force: bool) -> 
         if let Some(outcome) = course.outcome(&session) {
             break outcome;
         }
+        session.listen_if_there_is_room(&input);
     };
+    session.to_guest.end();
+    if session.to_guest.is_done() {
+        // So that the console is free when this returns.
+        let _ = sender.join();
+    } else if !session.closed.get() {
+        take_from_ourselves(libvirt, uuid);
+    }
     let _ = timer.event_remove_timeout();
     let _ = input.event_remove_handle();
     outcome
 }
 
-fn watched(writable: bool) -> sys::virStreamEventType {
-    let always =
-        sys::VIR_STREAM_EVENT_READABLE | sys::VIR_STREAM_EVENT_ERROR | sys::VIR_STREAM_EVENT_HANGUP;
-    match writable {
-        true => always | sys::VIR_STREAM_EVENT_WRITABLE,
-        false => always,
-    }
+/// While a guest does not read, the daemon does not hear that we leave: the next
+/// who wants the console would be told that somebody has it. So it is taken over
+/// by a connection that the daemon does listen to, and is free when that is
+/// closed. An abort would wait for the guest as well.
+fn take_from_ourselves(libvirt: &Libvirt, uuid: Uuid) {
+    drop(libvirt.open_console(uuid, true));
 }
+
+const WATCHED: sys::virStreamEventType =
+    sys::VIR_STREAM_EVENT_READABLE | sys::VIR_STREAM_EVENT_ERROR | sys::VIR_STREAM_EVENT_HANGUP;
 
 impl Session {
     fn hear_guest(&self, stream: &Stream) {
@@ -102,8 +126,7 @@ impl Session {
                 Ok(WOULD_WAIT) => break,
                 Ok(length) if length > 0 => {
                     let bytes = &buffer[..usize::try_from(length).unwrap_or(0)];
-                    let mut out = io::stdout().lock();
-                    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
+                    if let Err(error) = show(bytes) {
                         *self.unheard.borrow_mut() = Some(error);
                         return;
                     }
@@ -112,7 +135,6 @@ impl Session {
                 _ => return self.close(),
             }
         }
-        self.send();
     }
 
     /// Its end would be told again and again.
@@ -122,43 +144,41 @@ impl Session {
     }
 
     fn hear_user(&self) {
-        if self.left.get() {
+        if self.left.get() || self.detached.get().is_some() {
             return;
         }
         let mut buffer = [0; 1024];
-        let typed = match rustix::io::read(io::stdin(), &mut buffer) {
+        let heard = match rustix::io::read(io::stdin(), &mut buffer) {
             Ok(0) => return self.left.set(true),
             Ok(length) => &buffer[..length],
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return,
-            Err(_) => return self.detached.set(true),
+            Err(_) => return self.detached.set(Some(Instant::now())),
         };
-        let wanted = typed.iter().position(|byte| *byte == DETACH);
-        let sent = &typed[..wanted.unwrap_or(typed.len())];
-        self.to_guest.borrow_mut().extend(sent);
-        self.send();
+        let wanted = heard.iter().position(|byte| *byte == DETACH);
+        let sent = &heard[..wanted.unwrap_or(heard.len())];
+        // Whoever types is heard even if there is no room: the key to leave by
+        // may be among it.
+        if self.to_guest.take(sent) < sent.len() {
+            let _ = show(BELL);
+        }
         if wanted.is_some() {
-            self.detached.set(true);
+            self.detached.set(Some(Instant::now()));
         }
     }
 
-    /// Sends what the guest takes; it is told when it takes more.
-    fn send(&self) {
-        if self.closed.get() {
-            return;
-        }
-        let mut waiting = self.to_guest.borrow_mut();
-        while !waiting.is_empty() {
-            let (first, _) = waiting.as_slices();
-            match self.stream.send(first) {
-                Ok(length) if length >= 0 => {
-                    waiting.drain(..usize::try_from(length).unwrap_or(0));
-                }
-                Ok(_) => break,
-                Err(_) => return self.close(),
-            }
-        }
-        let _ = self
-            .stream
-            .event_update_callback(watched(!waiting.is_empty()));
+    /// A program waits until there is room again.
+    fn listen_if_there_is_room(&self, input: &EventHandleWatch) {
+        let is_over = self.left.get() || self.detached.get().is_some();
+        let has_room = self.typed || !self.to_guest.is_full();
+        input.event_update_handle(match has_room && !is_over {
+            true => sys::VIR_EVENT_HANDLE_READABLE,
+            false => 0,
+        });
     }
+}
+
+fn show(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()
 }

@@ -86,10 +86,15 @@ impl Libvirt {
 
     /// What to do about a failure, if it came because the daemon has gone away.
     pub(crate) fn if_gone(&self, failure: Failure, help: &str) -> Failure {
-        match self.connect.is_alive() {
-            Ok(true) => failure,
-            _ => failure.help(help),
+        match self.is_alive() {
+            true => failure,
+            false => failure.help(help),
         }
+    }
+
+    /// Whether the daemon is still there.
+    pub(crate) fn is_alive(&self) -> bool {
+        matches!(self.connect.is_alive(), Ok(true))
     }
 
     /// The daemon's address, by which a VM's record knows it again.

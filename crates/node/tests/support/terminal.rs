@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use super::Machine;
 
@@ -63,6 +65,25 @@ impl Terminal {
         let read = |path| std::fs::read_to_string(path).unwrap();
         assert_eq!(read(self.before), read(self.after));
         (code.trim().parse().unwrap(), said)
+    }
+}
+
+impl Terminal {
+    /// The same, which must not take longer. Else what is on the terminal is
+    /// ended, so that the test fails rather than waits.
+    pub(crate) fn end_within(self, patience: Duration) -> (u8, String) {
+        let pid = self.script.id().to_string();
+        let (done, is_done) = std::sync::mpsc::channel::<()>();
+        let guard = std::thread::spawn(move || {
+            let late = is_done.recv_timeout(patience) == Err(RecvTimeoutError::Timeout);
+            if late {
+                let _ = Command::new("kill").args(["-KILL", &pid]).status();
+            }
+        });
+        let ended = self.end();
+        drop(done);
+        guard.join().unwrap();
+        ended
     }
 }
 
