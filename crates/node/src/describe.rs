@@ -1,7 +1,8 @@
 //! `describe`: a VM's plan, and what has become of it.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -21,11 +22,17 @@ pub(crate) fn describe(args: &DescribeArgs) -> Result<String> {
     let all = records.list()?;
     let record = select(&all, &args.name, &args.namespace)?;
     let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;
+    // Its files are here, wherever its domain is.
+    if let Err(failure) = libvirt.demand_daemon_of(record) {
+        let failure = failure.of(&record.full_name());
+        let _ = writeln!(io::stderr(), "notice: {failure}");
+    }
     let path = records.plan_file(record.uuid);
     let text = fs::read(&path).map_err(|error| on(&path, "read", error))?;
     let damaged = |error| Failure::new(format!("{}: is not a plan", path.display())).because(error);
     let mut plan: Map<String, Value> = serde_json::from_slice(&text).map_err(damaged)?;
     plan.insert("state".into(), state(Some(&libvirt), record)?.into());
+    plan.insert("libvirt".into(), record.libvirt.as_str().into());
     plan.insert("created".into(), record.created.into());
     if let Some(Value::Array(disks)) = plan.get_mut("disks") {
         for disk in disks {
@@ -85,6 +92,7 @@ fn for_people(plan: &Map<String, Value>) -> String {
         ("UUID", word("uuid")),
         ("Domain", word("domain")),
         ("State", word("state")),
+        ("Libvirt", word("libvirt")),
     ] {
         let _ = writeln!(text, "{title:8} {value}");
     }

@@ -1,5 +1,7 @@
 //! `ps`: the VMs of this machine.
 
+use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
 use disklet::shown::{age, table};
@@ -18,6 +20,7 @@ struct Shown<'r> {
     name: &'r str,
     uuid: String,
     state: &'static str,
+    libvirt: &'r str,
     disks: usize,
     created: u64,
 }
@@ -37,10 +40,12 @@ pub(crate) fn ps(args: &PsArgs) -> Result<String> {
             name: &record.name,
             uuid: record.uuid.to_string(),
             state: state(libvirt.as_ref(), record)?,
+            libvirt: &record.libvirt,
             disks: record.disks,
             created: record.created,
         });
     }
+    tell_elsewhere(&shown);
     match args.output {
         PsOutput::Table => Ok(shown_table(&shown, false)),
         PsOutput::Wide => Ok(shown_table(&shown, true)),
@@ -50,9 +55,16 @@ pub(crate) fn ps(args: &PsArgs) -> Result<String> {
     }
 }
 
+/// What a VM's state is called whose daemon was not asked.
+const ELSEWHERE: &str = "elsewhere";
+
 /// What a VM does, in a word.
 pub(crate) fn state(libvirt: Option<&Libvirt>, record: &Record) -> Result<&'static str> {
     let state = match libvirt {
+        // Of those that are kept no daemon has anything.
+        Some(libvirt) if record.phase != Phase::Kept && libvirt.address()? != record.libvirt => {
+            return Ok(ELSEWHERE);
+        }
         Some(libvirt) => libvirt.state(record.uuid)?,
         None => None,
     };
@@ -67,9 +79,34 @@ pub(crate) fn state(libvirt: Option<&Libvirt>, record: &Record) -> Result<&'stat
     })
 }
 
+/// Tells for each other daemon how to ask it.
+fn tell_elsewhere(shown: &[Shown<'_>]) {
+    let mut daemons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for vm in shown.iter().filter(|vm| vm.state == ELSEWHERE) {
+        let name = format!("{}/{}", vm.namespace, vm.name);
+        daemons.entry(vm.libvirt).or_default().push(name);
+    }
+    for (daemon, vms) in daemons {
+        let _ = writeln!(
+            io::stderr(),
+            "notice: {}: at another daemon, {daemon}\n  help: disklet ps --connect '{daemon}' \
+             shows what it does",
+            vms.join(", ")
+        );
+    }
+}
+
 fn shown_table(shown: &[Shown<'_>], wide: bool) -> String {
-    let head = ["NAMESPACE", "NAME", "STATE", "DISKS", "AGE", "UUID"];
-    let columns = if wide { 6 } else { 5 };
+    let head = [
+        "NAMESPACE",
+        "NAME",
+        "STATE",
+        "DISKS",
+        "AGE",
+        "UUID",
+        "LIBVIRT",
+    ];
+    let columns = if wide { 7 } else { 5 };
     let rows = shown.iter().map(|vm| {
         let since = UNIX_EPOCH + Duration::from_secs(vm.created);
         vec![
@@ -79,6 +116,7 @@ fn shown_table(shown: &[Shown<'_>], wide: bool) -> String {
             vm.disks.to_string(),
             age(since),
             vm.uuid.clone(),
+            vm.libvirt.to_owned(),
         ]
     });
     let head = head.map(str::to_owned).to_vec();

@@ -100,6 +100,9 @@ pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {
         .map_err(|error| Failure::new("libvirt's events cannot be had").because(error))?;
     let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;
     let name = record.full_name();
+    libvirt
+        .demand_daemon_of(record)
+        .map_err(|failure| failure.of(&name))?;
     if libvirt.is_running(record.uuid)? != Some(true) {
         return Err(Failure::new(format!("{name}: does not run"))
             .help("disklet logs shows what it wrote, disklet up starts it"));

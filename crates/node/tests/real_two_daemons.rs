@@ -9,7 +9,7 @@
 mod support;
 
 use support::daemon::SecondDaemon;
-use support::fixtures::{Fixture, Kind};
+use support::fixtures::{Fixture, Kind, waiting};
 use support::{Machine, guest};
 
 #[test]
@@ -56,4 +56,51 @@ fn a_device_of_a_vm_at_another_daemon_is_in_use() {
     machine.done(&waited);
     assert_ne!(fixture.read(0, 2 << 20), root);
     machine.done(&["down", "at-second", "--connect", &second.uri]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_vm_at_another_daemon_is_called_so() {
+    let (machine, fixture) = waiting("far");
+    let second = SecondDaemon::start();
+    machine.done(&["up", "-f", &fixture.manifest, "--connect", &second.uri]);
+    let told = |arguments: &[&str]| {
+        let output = machine.node(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    let there = format!("--connect '{}'", second.uri);
+
+    let (shown, notice) = told(&["ps"]);
+    assert!(shown.contains("elsewhere"), "{shown}");
+    let wanted = format!("notice: default/far: at another daemon, {}\n", second.uri);
+    assert!(notice.starts_with(&wanted), "{notice}");
+    assert!(notice.contains(&there), "{notice}");
+    let (shown, _) = told(&["ps", "-o", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown[0]["state"], "elsewhere");
+    assert_eq!(shown[0]["libvirt"], second.uri.as_str());
+    let (shown, notice) = told(&["ps", "-o", "wide", "--connect", &second.uri]);
+    assert!(shown.contains("running"), "{shown}");
+    assert!(shown.contains(&second.uri), "{shown}");
+    assert_eq!(notice, "");
+
+    let (shown, notice) = told(&["describe", "far"]);
+    assert!(shown.contains("State    elsewhere"), "{shown}");
+    assert!(shown.contains(&second.uri), "{shown}");
+    assert!(shown.contains("allocated"), "its files are here: {shown}");
+    assert!(notice.contains(&there), "{notice}");
+    let refused = machine.refused(&["console", "far"]);
+    let wanted = format!("default/far: its domain is at {}", second.uri);
+    assert!(refused.contains(&wanted), "{refused}");
+    assert!(refused.contains(&there), "{refused}");
+
+    machine.done(&["gc"]);
+    let at_second = ["--grace", "0", "--connect", &second.uri];
+    machine.done(&[&["down", "far", "--keep-volumes"][..], &at_second].concat());
+    let (shown, notice) = told(&["ps"]);
+    assert!(shown.contains("kept"), "{shown}");
+    assert_eq!(notice, "");
+    machine.done(&[&["down", "far"][..], &at_second].concat());
 }
