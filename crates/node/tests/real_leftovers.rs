@@ -138,9 +138,7 @@ fn that_it_cannot_be_undone_does_not_hide_why_it_failed() {
     let before = machine.things();
 
     // It stands still after the volume, before the device.
-    std::fs::create_dir_all(machine.run_dir()).unwrap();
-    let place = File::open(machine.run_dir()).unwrap();
-    rustix::fs::flock(&place, FlockOperation::LockExclusive).unwrap();
+    let place = machine.hold_places();
     let up = machine
         .command(&["up", "-f", &manifest])
         .stderr(Stdio::piped())

@@ -7,21 +7,19 @@
 //! change.
 
 use std::fs::{self, File, Permissions};
-use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use disklet::manifests::device_number;
 use disklet_core::facts::DeviceNumber;
-use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags,
-};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 
 use super::host::Host;
 use super::made::is_absence;
+use super::places::prepare_place;
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
 
@@ -110,7 +108,7 @@ pub(super) fn show_file(file: &File, from: &Path, to: &Path, user: Option<QemuUs
         .metadata()
         .map_err(|error| on(from, "looked at", error))?;
     demand_rights(&meta, from, user)?;
-    match show_place(&meta, to)? {
+    match show_place(&meta, to, user)? {
         None => Ok(()),
         Some(_place) => show_opened(file, to),
     }
@@ -118,8 +116,12 @@ pub(super) fn show_file(file: &File, from: &Path, to: &Path, user: Option<QemuUs
 
 /// Makes place for something to be shown; nothing if it is shown already.
 /// Nobody else changes the place while the answer is held.
-pub(super) fn show_place(meta: &fs::Metadata, to: &Path) -> Result<Option<File>> {
-    let place = prepare_place(to)?;
+pub(super) fn show_place(
+    meta: &fs::Metadata,
+    to: &Path,
+    user: Option<QemuUser>,
+) -> Result<Option<File>> {
+    let place = prepare_place(to, user)?;
     match fs::symlink_metadata(to) {
         Ok(there) if (there.dev(), there.ino()) == (meta.dev(), meta.ino()) => return Ok(None),
         Ok(_) => hide_file(to)?,
@@ -184,43 +186,6 @@ fn demand_rights(meta: &fs::Metadata, path: &Path, user: Option<QemuUser>) -> Re
         user.user
     ))
     .help("make that user the owner of the file, as libvirt would"))
-}
-
-/// Our directory for the VM's things, on a filesystem on which device nodes
-/// are devices: /run usually is not. Nobody else changes it while the answer is
-/// held.
-pub(super) fn prepare_place(to: &Path) -> Result<File> {
-    let (Some(of_vm), Some(of_all)) = (to.parent(), to.parent().and_then(Path::parent)) else {
-        return Err(Failure::new(format!("{} is no path of ours", to.display())));
-    };
-    let failed = |error: io::Error| on(of_vm, "made", error);
-    fs::create_dir_all(of_all).map_err(failed)?;
-    let lock = lock_places(of_all).map_err(failed)?;
-    let nodev = rustix::fs::statvfs(of_all)
-        .map_err(|error| failed(error.into()))?
-        .f_flag
-        .contains(rustix::fs::StatVfsMountFlags::NODEV);
-    if nodev {
-        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-        rustix::mount::mount("disklet", of_all, "tmpfs", flags, c"mode=0711,size=1m")
-            .map_err(|error| on(of_all, "mounted on", error.into()))?;
-    }
-    match fs::create_dir(of_vm) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-        _ => fs::set_permissions(of_vm, Permissions::from_mode(0o711)).map_err(failed)?,
-    }
-    Ok(lock)
-}
-
-/// Nobody else changes what is shown of any VM while the answer is held.
-pub(super) fn lock_places(of_all: &Path) -> io::Result<File> {
-    // The directory above it, since this one may be covered in a moment.
-    let above = of_all.parent().unwrap_or(of_all);
-    // Passed through by QEMU's user, but not to be locked by anybody.
-    fs::set_permissions(above, Permissions::from_mode(0o711))?;
-    let lock = File::open(above)?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
-    Ok(lock)
 }
 
 /// Makes something of ours QEMU's.

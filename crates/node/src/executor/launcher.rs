@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::expose::{show_opened, show_place};
 use super::host::Host;
 use crate::failure::{Failure, Result, on};
+use crate::libvirt::QemuUser;
 
 /// A socket in a directory that belongs to a tenant: no link is followed, and
 /// nothing else is taken for one.
@@ -54,12 +55,17 @@ fn not_a_socket(path: &Path) -> Failure {
 }
 
 /// Shows it to QEMU, whatever happens to the launcher's directory afterwards.
-pub(super) fn expose_socket(host: Host<'_>, from: &Path, to: &Path) -> Result<()> {
+pub(super) fn expose_socket(
+    host: Host<'_>,
+    from: &Path,
+    to: &Path,
+    user: Option<QemuUser>,
+) -> Result<()> {
     let socket = open_socket(host, from)?;
     let meta = socket
         .metadata()
         .map_err(|error| on(from, "looked at", error))?;
-    match show_place(&meta, to)? {
+    match show_place(&meta, to, user)? {
         None => Ok(()),
         Some(_place) => show_opened(&socket, to),
     }

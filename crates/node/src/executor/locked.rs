@@ -10,8 +10,9 @@ use disklet::manifests::device_number;
 use disklet_block::device::{Access as LockedFor, Caching, FileDevice};
 use disklet_core::facts::DeviceNumber;
 use disklet_core::plan::Access;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
+use super::host::Host;
 use crate::failure::{Failure, Result, on};
 
 /// Refuses a device that somebody has, if the VM shall have it alone.
@@ -28,11 +29,10 @@ pub(super) fn demand_unlocked(device: &File, path: &str, access: Access) -> Resu
 
 /// Keeps QEMUs off a device at the path that users know, for as long as the
 /// answer is held.
-pub(super) fn hold(path: &str, number: DeviceNumber) -> Result<FileDevice> {
+pub(super) fn hold(host: Host<'_>, path: &str, number: DeviceNumber) -> Result<FileDevice> {
     // Not alone, as it is open at our own path as well.
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(Path::new(path), flags, Mode::empty());
-    let file = File::from(file.map_err(|error| on(path, "opened", error.into()))?);
+    let file = host.open(Path::new(path), OFlags::RDWR | OFlags::NONBLOCK);
+    let file = file.map_err(|error| on(path, "opened", error.into()))?;
     let meta = file
         .metadata()
         .map_err(|error| on(path, "looked at", error))?;

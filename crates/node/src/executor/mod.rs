@@ -13,6 +13,7 @@ mod locked;
 mod made;
 mod nodes;
 mod partitions;
+mod places;
 mod root;
 mod told;
 mod volumes;
@@ -147,7 +148,7 @@ impl Executor<'_> {
                 self.libvirt.define(name, &xml)
             }
             Step::ExposeSocket { from, to } => {
-                launcher::expose_socket(self.host(), Path::new(from), Path::new(to))
+                launcher::expose_socket(self.host(), Path::new(from), Path::new(to), self.user)
             }
             Step::StartDomain { paused, .. } => self.libvirt.start(self.plan.uuid, *paused),
             Step::JoinLauncher { pod } => self.join(pod),
@@ -243,7 +244,7 @@ impl Executor<'_> {
         let (open, number) = expose::open_device(Host::OURS, Path::new(device), None)?;
         let name = self.device_behind(device);
         // No QEMU takes it meanwhile, at whichever path.
-        let _held = locked::hold(&name, number)?;
+        let _held = locked::hold(self.host(), &name, number)?;
         root::have(open, &name, wanted, self.watch)
     }
 

@@ -17,14 +17,15 @@ use disklet_core::facts::DeviceNumber;
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
-use super::expose::{give_to, lock_places, prepare_place};
+use super::expose::give_to;
 use super::made::is_absence;
+use super::places::{lock_places, prepare_place};
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
 
 /// Shows a device at a path of ours.
 pub(super) fn show_device(number: DeviceNumber, to: &Path, user: Option<QemuUser>) -> Result<()> {
-    let _place = prepare_place(to)?;
+    let _place = prepare_place(to, user)?;
     let common = common_node(of_all_vms(to)?, number);
     if !is_same(&common, to) {
         // Another device's may be there, whose common node may go with it.
@@ -49,7 +50,7 @@ pub(super) fn hide_device(to: &Path, number: &str) -> Result<()> {
     if !of_all.is_dir() {
         return Ok(());
     }
-    let _place = lock_places(of_all).map_err(|error| on(of_all, "locked", error))?;
+    let _place = lock_places(of_all)?;
     take_away(to)?;
     match parse(number) {
         Some(number) => remove_unless_linked(&common_node(of_all, number)),
@@ -65,7 +66,7 @@ pub(crate) fn sweep_nodes(run_dir: &str, is_used: impl Fn(&str) -> Result<bool>)
         return Ok(());
     }
     let failed = |error| on(&of_all, "swept", error);
-    let _place = lock_places(&of_all).map_err(failed)?;
+    let _place = lock_places(&of_all)?;
     for entry in fs::read_dir(&of_all).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();

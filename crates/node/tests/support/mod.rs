@@ -12,6 +12,7 @@ pub(crate) mod terminal;
 pub(crate) mod things;
 
 use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -147,6 +148,17 @@ impl Machine {
             assert!(begun.elapsed().as_secs() < 60, "no volume {part}");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
+    }
+
+    /// Has whoever shows a device or a file wait, until this is dropped.
+    pub(crate) fn hold_places(&self) -> std::fs::File {
+        let places = self.run_dir.join("vms");
+        let mut builder = std::fs::DirBuilder::new();
+        builder.mode(0o711).recursive(true);
+        builder.create(&places).unwrap();
+        let held = std::fs::File::open(&places).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        held
     }
 
     /// Opens a volume with all that is below it.
