@@ -9,6 +9,8 @@
 mod support;
 
 use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::FlockOperation;
@@ -164,6 +166,70 @@ fn that_it_cannot_be_undone_does_not_hide_why_it_failed() {
     assert_eq!(machine.things(), before);
 }
 
+/// Mounts a filesystem that the daemon sees, too, and has the machine's data on
+/// it; where it is, and where the data is.
+fn data_on_a_disk(machine: &Machine, mount: &[&str]) -> (String, PathBuf) {
+    let disk = machine.run_dir().join("disk");
+    std::fs::create_dir_all(&disk).unwrap();
+    let data = disk.join("data");
+    let disk = disk.display().to_string();
+    run("mount", &[mount, &[&disk]].concat());
+    let config = std::fs::read_to_string(machine.path("config.yaml")).unwrap();
+    let config = config.replace(
+        &format!("dataDir: {}", machine.path("data").display()),
+        &format!("dataDir: {}", data.display()),
+    );
+    machine.write("config.yaml", config);
+    (disk, data)
+}
+
+/// Writes until nothing more can be written, not even a small file.
+fn fill_up(directory: &Path) {
+    for (nth, size) in [1 << 20, 4096, 1].into_iter().enumerate() {
+        let mut file = File::create(directory.join(format!("filler-{nth}"))).unwrap();
+        let piece = vec![0xa5; size];
+        let full = loop {
+            if let Err(error) = file.write_all(&piece).and_then(|()| file.sync_data()) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    }
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn down_makes_room_on_a_full_disk() {
+    let tmpfs = ["-t", "tmpfs", "-o", "size=16m", "tmpfs"];
+    for (name, is_ext4) in [("down-full-tmpfs", false), ("down-full-ext4", true)] {
+        let machine = Machine::new(name);
+        let guest = guest::waiting_disk();
+        let fixture = Fixture::of_guest(&machine, name, Kind::NewVolume, &guest);
+        let file = machine.write_zeroes("disk.img", 16 << 20);
+        let device = LoopDevice::attach(&file);
+        run("mke2fs", &["-q", "-t", "ext4", &device.path]);
+        let (disk, data) = match is_ext4 {
+            true => data_on_a_disk(&machine, &[&device.path]),
+            false => data_on_a_disk(&machine, &tmpfs),
+        };
+        machine.add_image_to(&data, "tiny", &guest);
+        let count = |name: &str| std::fs::read_dir(data.join(name)).unwrap().count();
+        for keep in [&["--keep-volumes"][..], &[]] {
+            machine.done(&["up", "-f", &fixture.manifest]);
+            fill_up(Path::new(&disk));
+            machine.done(&[&["down", name, "--grace", "0"][..], keep].concat());
+            assert_eq!(count("volumes"), 2 * keep.len());
+            assert_eq!(count("cloud-init"), 0);
+            for nth in 0..3 {
+                let filler = Path::new(&disk).join(format!("filler-{nth}"));
+                std::fs::remove_file(filler).unwrap();
+            }
+        }
+        assert_eq!(count("vms"), 0);
+        run("umount", &[&disk]);
+    }
+}
+
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn what_is_removed_stays_removed_after_a_power_cut() {
@@ -173,18 +239,8 @@ fn what_is_removed_stays_removed_after_a_power_cut() {
     let device = LoopDevice::attach(&file);
     run("mke2fs", &["-q", "-t", "ext4", &device.path]);
     // Nothing is written by itself for an hour, but what is asked for.
-    let disk = machine.run_dir().join("disk");
-    std::fs::create_dir_all(&disk).unwrap();
-    let disk = disk.to_str().unwrap();
-    run("mount", &["-o", "commit=3600", &device.path, disk]);
-    let config = std::fs::read_to_string(machine.path("config.yaml")).unwrap();
-    let elsewhere = format!("dataDir: {disk}/data");
-    let config = config.replace(
-        &format!("dataDir: {}", machine.path("data").display()),
-        &elsewhere,
-    );
-    machine.write("config.yaml", config);
-    let data = std::path::Path::new(disk).join("data");
+    let (disk, data) = data_on_a_disk(&machine, &["-o", "commit=3600", &device.path]);
+    let disk = disk.as_str();
     machine.add_image_to(&data, "tiny", &guest::disk());
 
     machine.done(&["up", "-f", &fixture.manifest]);
