@@ -116,7 +116,7 @@ fn start(node: &Node<'_>, plan: &Plan) -> Result<Outcome> {
     match node.start(plan, &UntilInterrupted) {
         Ok(()) if plan.is_to_run() => Ok(Outcome::Started),
         Ok(()) => Ok(Outcome::Prepared),
-        Err(failure) if before.is_some() => Err(failure),
+        Err(failure) if before.is_some() && node.libvirt.is_alive() => Err(failure),
         Err(failure) => Err(node.undone(held, failure)),
     }
 }

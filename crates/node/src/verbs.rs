@@ -40,6 +40,7 @@ impl Node<'_> {
                 self.set_phase(&held, Phase::Ready)?;
                 Ok(held)
             }
+            Err(failure) if !self.libvirt.is_alive() => Err(lost(failure)),
             // What an earlier run has completed stays for the next.
             Err(failure) if before.is_some() => {
                 let forgotten = self.forget_keys(plan);
@@ -52,8 +53,12 @@ impl Node<'_> {
         }
     }
 
-    /// Undoes what was made for a VM that cannot be had; why it cannot.
+    /// Undoes what was made for a VM that cannot be had; why it cannot. Without
+    /// its daemon nothing can be undone.
     pub(crate) fn undone(&self, held: Held, failure: Failure) -> Failure {
+        if !self.libvirt.is_alive() {
+            return lost(failure);
+        }
         match self.release(held) {
             Ok(()) => failure,
             Err(undoing) => failure.and_not_undone(&undoing),
@@ -279,6 +284,15 @@ impl Node<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// What was made is in the record, and stays until somebody says what shall
+/// become of it.
+fn lost(failure: Failure) -> Failure {
+    failure.of("libvirt has gone away").help(
+        "say disklet up again once libvirtd answers: it goes on with what was begun; or disklet \
+         down, which removes it",
+    )
 }
 
 /// Everything but the start.

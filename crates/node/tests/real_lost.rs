@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use support::daemon::{is_beside_own, kill_libvirtd, until_it_answers};
 use support::fixtures::{Fixture, Kind, waiting};
 use support::terminal::{Terminal, read_until};
-use support::{Machine, guest};
+use support::{Machine, guest, until_waited_for};
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
@@ -141,4 +141,50 @@ fn a_log_is_followed_past_the_end_of_a_daemon() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(said, "default/log-outlives has ended\n");
     machine.done(&["down", "log-outlives", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn an_up_whose_daemon_goes_away_is_gone_on_with_or_removed() {
+    let test = "an_up_whose_daemon_goes_away_is_gone_on_with_or_removed";
+    if !is_beside_own(test, &[("LIBVIRTD_AGAIN", "yes")]) {
+        return;
+    }
+    let machine = Machine::new("up-lost");
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "up-lost", Kind::RawDevice, &guest);
+    let before = machine.things();
+    let up = ["up", "-f", &fixture.manifest];
+    let lose = || {
+        // It stands still after the root, before the device.
+        let places = machine.hold_places();
+        let up = machine.command(&up).stderr(Stdio::piped()).spawn().unwrap();
+        until_waited_for(&places);
+        kill_libvirtd();
+        drop(places);
+        let output = up.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.starts_with("error: default/up-lost: libvirt has gone away: "),
+            "{said}"
+        );
+        assert!(said.contains("help: say disklet up again once"), "{said}");
+        assert!(!said.contains("cannot be undone"), "{said}");
+        assert_eq!(said.lines().count(), 2, "{said}");
+        until_it_answers(&machine);
+    };
+    for undo in [&["down", "up-lost", "--grace", "0"][..], &["gc"]] {
+        lose();
+        machine.done(undo);
+        assert_eq!(machine.things(), before, "{undo:?}");
+    }
+    lose();
+    assert_eq!(machine.done(&up), "default/up-lost started\n");
+    // The same once it has run.
+    machine.destroy("up-lost");
+    lose();
+    assert_eq!(machine.done(&up), "default/up-lost started\n");
+    machine.done(&["down", "up-lost", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
 }

@@ -289,6 +289,22 @@ impl Drop for Machine {
     }
 }
 
+/// Waits until somebody waits for a lock that is held.
+pub(crate) fn until_waited_for(held: &std::fs::File) {
+    let inode = format!(":{} ", held.metadata().unwrap().ino());
+    let begun = std::time::Instant::now();
+    loop {
+        // 1: -> FLOCK  ADVISORY  WRITE 4711 fe:00:12345 0 EOF
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let mut waiting = locks.lines().filter(|line| line.contains("-> FLOCK"));
+        if waiting.any(|line| line.contains(&inode)) {
+            return;
+        }
+        assert!(begun.elapsed().as_secs() < 60, "nobody waits for the lock");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 fn add_image(data: &Path, name: &str, stream: impl Read + Send) -> Sha256 {
     let store = disklet::store::Store::of(data.to_str().unwrap());
     let incoming = disklet::store::Incoming {
