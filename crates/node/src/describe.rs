@@ -18,7 +18,7 @@ use crate::vms::{configuration, select};
 
 pub(crate) fn describe(args: &DescribeArgs) -> Result<String> {
     let config = configuration(args.config.as_deref())?;
-    let records = Records::of(&config.data_dir);
+    let records = Records::of(&config);
     let all = records.list()?;
     let record = select(&all, &args.name, &args.namespace)?;
     let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;

@@ -13,7 +13,7 @@ use crate::vms::{configuration, select};
 
 pub(crate) fn logs(args: &LogsArgs) -> Result<String> {
     let config = configuration(args.config.as_deref())?;
-    let all = Records::of(&config.data_dir).list()?;
+    let all = Records::of(&config).list()?;
     let record = select(&all, &args.name, &args.namespace)?;
     let name = record.full_name();
     let log = SerialLog::of(&config.data_dir, record.uuid);

@@ -27,7 +27,7 @@ struct Shown<'r> {
 
 pub(crate) fn ps(args: &PsArgs) -> Result<String> {
     let config = configuration(args.config.as_deref())?;
-    let records = Records::of(&config.data_dir).list()?;
+    let records = Records::of(&config).list()?;
     // Without VMs there is nothing to ask libvirt.
     let libvirt = match records.is_empty() {
         true => None,

@@ -25,7 +25,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         plans,
         images,
     } = request.plan()?;
-    let records = Records::of(&config.data_dir);
+    let records = Records::of(&config);
     let node = Node {
         libvirt: &libvirt,
         config: &config,

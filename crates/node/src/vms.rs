@@ -20,7 +20,7 @@ use crate::verbs::Node;
 
 pub(crate) fn down(args: &DownArgs) -> Result<String> {
     let config = configuration(args.config.as_deref())?;
-    let records = Records::of(&config.data_dir);
+    let records = Records::of(&config);
     let all = records.list()?;
     let wanted: Vec<_> = args
         .names
@@ -93,7 +93,7 @@ const IN_PART: &str =
 
 pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {
     let config = configuration(args.config.as_deref())?;
-    let all = Records::of(&config.data_dir).list()?;
+    let all = Records::of(&config).list()?;
     let record = select(&all, &args.name, &args.namespace)?;
     // The console's own loop delivers the events.
     virt::event::event_register_default_impl()
@@ -119,7 +119,7 @@ pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {
 pub(crate) fn gc(args: &GcArgs) -> Result<String> {
     let config = configuration(args.config.as_deref())?;
     let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;
-    let records = Records::of(&config.data_dir);
+    let records = Records::of(&config);
     let node = Node {
         libvirt: &libvirt,
         config: &config,

@@ -9,7 +9,7 @@
 
 mod support;
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use support::fixtures::{Fixture, Kind, LoopDevice, waiting};
 use support::{Machine, guest};
@@ -196,4 +196,74 @@ fn a_key_does_not_stay_when_a_vm_fails_again() {
     assert_eq!(secrets.trim(), "");
     std::fs::remove_file(machine.path("data/cloud-init")).unwrap();
     machine.done(&["down", "ceph-again"]);
+}
+
+/// What a help advises between two of its words, as a shell would run it.
+fn advised(said: &str, from: &str, to: &str) -> String {
+    let (_, rest) = said.split_once(from).unwrap_or_else(|| panic!("{said}"));
+    let (advice, _) = rest.split_once(to).unwrap_or_else(|| panic!("{said}"));
+    advice.to_owned()
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn what_is_advised_about_a_damaged_record_helps() {
+    for kind in [
+        Kind::NewVolume,
+        Kind::RawDevice,
+        Kind::DiskImage,
+        Kind::Uefi,
+    ] {
+        let name = format!("broken-{kind:?}").to_lowercase();
+        let machine = Machine::new(&name);
+        let fixture = Fixture::of_guest(&machine, &name, kind, &guest::waiting_disk());
+        let before = machine.things();
+        let up = ["up", "-f", &fixture.manifest];
+        machine.done(&up);
+        let uuid = machine.uuid();
+        let record = machine.path(&format!("data/vms/{uuid}/record.json"));
+        std::fs::write(&record, "{").unwrap();
+        let said = machine.refused(&up);
+        assert!(said.contains("record.json: is not the record"), "{said}");
+
+        for command in ["destroy", "undefine"] {
+            let words = advised(&said, &format!("virsh {command} "), ";");
+            let words = words.split(" (with").next().unwrap().to_owned();
+            let words: Vec<_> = words.split(' ').collect();
+            machine.virsh_done(&[&[command], &words[..]].concat());
+        }
+        let mounts = advised(&said, "; umount ", ", if");
+        let files = advised(&said, "; and ", ". Nothing");
+        let script = match kind {
+            Kind::DiskImage | Kind::Uefi => format!("umount {mounts} && {files}"),
+            _ => files,
+        };
+        let shell = Command::new("sh").args(["-c", &script]).status();
+        assert!(shell.unwrap().success(), "{script}");
+
+        assert!(!machine.done(&["ps"]).contains(&name));
+        let started = format!("default/{name} started\n");
+        assert_eq!(machine.done(&up), started, "{kind:?}");
+        machine.done(&["down", &name, "--grace", "0"]);
+        assert_eq!(machine.things(), before, "{kind:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_record_of_a_later_version_is_not_called_damaged() {
+    let (machine, fixture) = waiting("later");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let path = machine.path(&format!("data/vms/{}/record.json", machine.uuid()));
+    let record = std::fs::read_to_string(&path).unwrap();
+    let later = record.replace("\"version\": 1", "\"version\": 2, \"more\": true");
+    std::fs::write(&path, later).unwrap();
+    let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+    assert!(
+        refused.contains("has version 2; this program knows"),
+        "{refused}"
+    );
+    assert!(!refused.contains("rm -rf"), "{refused}");
+    std::fs::write(&path, record).unwrap();
+    machine.done(&["down", "later", "--grace", "0"]);
 }

@@ -8,6 +8,7 @@
 //! The record comes first and goes last: whatever crashes in between, it says
 //! what to look for. See docs/formats/vm-record.md.
 
+mod damage;
 mod entry;
 
 use std::fs::{self, File};
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use disklet_block::new_file::replace_file;
+use disklet_core::config::Config;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use uuid::Uuid;
@@ -24,26 +26,30 @@ use uuid::Uuid;
 use crate::failure::{Failure, Result, on};
 use crate::interrupt;
 
-use entry::VERSION;
+use damage::read;
 pub(crate) use entry::{Made, Phase, Record};
 
 /// The records below a data directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
     root: PathBuf,
+    /// Where devices and files are shown, for advice only.
+    shown: PathBuf,
 }
 
 /// A VM that nobody else works on meanwhile.
 #[derive(Debug)]
 pub(crate) struct Held {
     directory: PathBuf,
+    shown: PathBuf,
     _lock: File,
 }
 
 impl Records {
-    pub(crate) fn of(data_dir: &str) -> Self {
+    pub(crate) fn of(config: &Config) -> Self {
         Self {
-            root: Path::new(data_dir).join("vms"),
+            root: Path::new(&config.data_dir).join("vms"),
+            shown: Path::new(&config.run_dir).join("vms"),
         }
     }
 
@@ -81,6 +87,10 @@ impl Records {
         Ok(lock)
     }
 
+    fn read(&self, directory: &Path) -> Result<Option<Record>> {
+        read(directory).map_err(|damage| damage.explained(directory, &self.shown))
+    }
+
     /// Waits until nobody else works on the VM.
     pub(crate) fn hold(&self, uuid: Uuid) -> Result<Held> {
         let directory = self.root.join(uuid.to_string());
@@ -99,6 +109,7 @@ impl Records {
             if same_file(&lock, &path) {
                 return Ok(Held {
                     directory,
+                    shown: self.shown.clone(),
                     _lock: lock,
                 });
             }
@@ -112,7 +123,7 @@ impl Records {
             let Some(uuid) = name.to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            if matches!(read(&entry.path()), Ok(None)) && !self.is_held(uuid) {
+            if matches!(self.read(&entry.path()), Ok(None)) && !self.is_held(uuid) {
                 let held = self.hold(uuid)?;
                 if held.read()?.is_none() {
                     held.forget()?;
@@ -133,7 +144,7 @@ impl Records {
         for entry in entries {
             let entry = entry.map_err(|error| on(&self.root, "read", error))?;
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                match read(&entry.path()) {
+                match self.read(&entry.path()) {
                     Ok(record) => records.extend(record),
                     // One that is damaged must not keep us from all others.
                     Err(failure) => {
@@ -151,7 +162,7 @@ impl Records {
 
 impl Held {
     pub(crate) fn read(&self) -> Result<Option<Record>> {
-        read(&self.directory)
+        read(&self.directory).map_err(|damage| damage.explained(&self.directory, &self.shown))
     }
 
     /// Durable when it returns.
@@ -191,35 +202,6 @@ impl Held {
         }
         fs::remove_dir_all(&self.directory).map_err(|error| on(&self.directory, "removed", error))
     }
-}
-
-fn read(directory: &Path) -> Result<Option<Record>> {
-    let path = directory.join("record.json");
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(on(&path, "read", error)),
-    };
-    let record: Record = serde_json::from_slice(&text).map_err(|error| {
-        Failure::new(format!("{}: is not the record of a VM", path.display()))
-            .because(error)
-            .help("what was made for it has to be found and removed by hand; the directory's name is its UUID")
-    })?;
-    if record.version != VERSION {
-        return Err(Failure::new(format!(
-            "{}: has version {}; this program knows version {VERSION}",
-            path.display(),
-            record.version
-        )));
-    }
-    if !directory.ends_with(record.uuid.to_string()) {
-        return Err(Failure::new(format!(
-            "{}: is the record of another VM, {}",
-            path.display(),
-            record.uuid
-        )));
-    }
-    Ok(Some(record))
 }
 
 /// Waits for a lock, and can be asked to stop.
