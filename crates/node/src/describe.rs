@@ -10,10 +10,10 @@ use disklet::vms::{DescribeArgs, DescribeOutput};
 use disklet_core::units::ByteSize;
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Failure, Result, on};
+use crate::failure::{Failure, Result};
 use crate::libvirt::Libvirt;
 use crate::ps::state;
-use crate::record::Records;
+use crate::record::{Record, Records};
 use crate::vms::{configuration, select};
 
 pub(crate) fn describe(args: &DescribeArgs) -> Result<String> {
@@ -27,10 +27,14 @@ pub(crate) fn describe(args: &DescribeArgs) -> Result<String> {
         let failure = failure.of(&record.full_name());
         let _ = writeln!(io::stderr(), "notice: {failure}");
     }
-    let path = records.plan_file(record.uuid);
-    let text = fs::read(&path).map_err(|error| on(&path, "read", error))?;
-    let damaged = |error| Failure::new(format!("{}: is not a plan", path.display())).because(error);
-    let mut plan: Map<String, Value> = serde_json::from_slice(&text).map_err(damaged)?;
+    let mut plan = match plan_in(&records.plan_file(record.uuid)) {
+        Ok(plan) => plan,
+        Err(failure) => {
+            let failure = failure.of(&record.full_name());
+            let _ = writeln!(io::stderr(), "notice: {failure}");
+            without_plan(record)
+        }
+    };
     plan.insert("state".into(), state(Some(&libvirt), record)?.into());
     plan.insert("libvirt".into(), record.libvirt.as_str().into());
     plan.insert("created".into(), record.created.into());
@@ -46,6 +50,34 @@ pub(crate) fn describe(args: &DescribeArgs) -> Result<String> {
         DescribeOutput::Text => Ok(for_people(&plan)),
         DescribeOutput::Json => Ok(format!("{:#}\n", Value::Object(plan))),
     }
+}
+
+/// The plan that is kept beside a VM's record.
+fn plan_in(path: &Path) -> Result<Map<String, Value>> {
+    let failed = || Failure::new(format!("its plan, {}, cannot be read", path.display()));
+    let text = fs::read(path).map_err(|error| failed().because(error));
+    let plan = text
+        .and_then(|text| serde_json::from_slice(&text).map_err(|error| failed().because(error)));
+    plan.map_err(|failure| {
+        failure.help(
+            "its disks are not known, only what its record names; disklet up keeps a plan again \
+             when it starts the VM the next time",
+        )
+    })
+}
+
+/// What is known of a VM by its record alone.
+fn without_plan(record: &Record) -> Map<String, Value> {
+    let files = record.made.iter().filter_map(|made| {
+        let path = made.path()?.display().to_string();
+        Some(link(&path, &Value::Null))
+    });
+    let mut known = Map::new();
+    known.insert("namespace".into(), record.namespace.as_str().into());
+    known.insert("name".into(), record.name.as_str().into());
+    known.insert("uuid".into(), record.uuid.to_string().into());
+    known.insert("files".into(), files.collect());
+    known
 }
 
 /// The files and devices of a disk, topmost first, with what each really
@@ -66,17 +98,22 @@ fn chain(disk: &Value) -> Value {
     ];
     let links = links.into_iter().filter_map(|(path, format)| {
         let path = path.as_str()?;
-        let meta = fs::metadata(path).ok();
-        let is_file = meta.as_ref().is_some_and(fs::Metadata::is_file);
-        Some(json!({
-            "path": path,
-            "format": format,
-            "there": meta.is_some(),
-            "length": meta.as_ref().filter(|_| is_file).map(fs::Metadata::len),
-            "allocated": meta.filter(|_| is_file).map(|meta| meta.blocks() * 512),
-        }))
+        Some(link(path, format))
     });
     links.collect()
+}
+
+/// A file or device, and what it really takes.
+fn link(path: &str, format: &Value) -> Value {
+    let meta = fs::metadata(path).ok();
+    let is_file = meta.as_ref().is_some_and(fs::Metadata::is_file);
+    json!({
+        "path": path,
+        "format": format,
+        "there": meta.is_some(),
+        "length": meta.as_ref().filter(|_| is_file).map(fs::Metadata::len),
+        "allocated": meta.filter(|_| is_file).map(|meta| meta.blocks() * 512),
+    })
 }
 
 fn for_people(plan: &Map<String, Value>) -> String {
@@ -96,8 +133,15 @@ fn for_people(plan: &Map<String, Value>) -> String {
     ] {
         let _ = writeln!(text, "{title:8} {value}");
     }
-    let _ = writeln!(text, "Disks");
     let none = Vec::new();
+    if let Some(Value::Array(files)) = plan.get("files") {
+        let _ = writeln!(text, "Files");
+        for file in files {
+            let _ = writeln!(text, "  {}", link_words(file));
+        }
+        return text;
+    }
+    let _ = writeln!(text, "Disks");
     for disk in plan.get("disks").and_then(Value::as_array).unwrap_or(&none) {
         let field = |key: &str| disk[key].as_str().unwrap_or("-").to_owned();
         let size = disk["size"].as_u64().map(ByteSize::from_bytes);

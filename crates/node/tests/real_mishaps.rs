@@ -267,3 +267,42 @@ fn a_record_of_a_later_version_is_not_called_damaged() {
     std::fs::write(&path, record).unwrap();
     machine.done(&["down", "later", "--grace", "0"]);
 }
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_vm_without_its_plan_is_described_as_far_as_it_is_known() {
+    let (machine, fixture) = waiting("planless");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let plan = machine.path(&format!("data/vms/{}/plan.json", machine.uuid()));
+    let root = machine.volume("virtlet_root_").display().to_string();
+    let described = |more: &[&str]| {
+        let output = machine.node(&[&["describe", "planless"], more].concat());
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    for damage in [Some("{"), None] {
+        match damage {
+            Some(text) => std::fs::write(&plan, text).unwrap(),
+            None => std::fs::remove_file(&plan).unwrap(),
+        }
+        let (shown, notice) = described(&[]);
+        assert!(shown.contains("State    running"), "{shown}");
+        assert!(shown.contains(&root), "{shown}");
+        let told = format!("notice: default/planless: its plan, {}", plan.display());
+        assert!(notice.starts_with(&told), "{notice}");
+        assert!(notice.contains("help: its disks are not known"), "{notice}");
+    }
+    let (json, _) = described(&["-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["state"], "running");
+    let files = json["files"].as_array().unwrap();
+    assert!(files.iter().any(|file| file["path"] == root.as_str()));
+
+    machine.destroy("planless");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let (shown, notice) = described(&[]);
+    assert!(shown.contains("sda root"), "{shown}");
+    assert_eq!(notice, "");
+    machine.done(&["down", "planless", "--grace", "0"]);
+}
