@@ -235,7 +235,7 @@ impl Supervisor {
 
     /// Of a pod that is over there may still be something here.
     fn free(&mut self, pod: LauncherPod) {
-        let records = Records::of(&self.shared.config.data_dir).list();
+        let records = Records::of(&self.shared.config).list();
         let uid = pod.uid.as_str();
         if records.is_ok_and(|all| all.iter().any(|it| it.pod.as_deref() == Some(uid))) {
             self.begin(pod, true);
@@ -272,7 +272,7 @@ impl Supervisor {
         for uid in gone.iter().filter(|uid| !known.contains(uid)) {
             self.lost(uid);
         }
-        for record in Records::of(&self.shared.config.data_dir).list()? {
+        for record in Records::of(&self.shared.config).list()? {
             let uid = record
                 .pod
                 .as_deref()

@@ -22,8 +22,8 @@ use crate::failure::{Failure, Result};
 use crate::record::Record;
 
 pub(crate) use capabilities::QemuUser;
-pub(crate) use events::{End, Event, Events, Pause};
 pub(crate) use disks::{DomainDisk, disks_in};
+pub(crate) use events::{End, Event, Events, Pause};
 pub(crate) use nodes::{BlockNode, Storage};
 pub(crate) use pools::pool_uuid;
 pub(crate) use rivals::Known;

@@ -59,7 +59,9 @@ impl Tenant {
     }
 
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
-        run(Command::new("kubectl").args(["-n", &self.name]).args(arguments))
+        run(Command::new("kubectl")
+            .args(["-n", &self.name])
+            .args(arguments))
     }
 
     /// What it says, whether or not it succeeds.
@@ -70,13 +72,19 @@ impl Tenant {
             .output()
             .expect("kubectl starts");
         let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
     }
 
     pub(crate) fn apply(&self, manifest: &str) {
         let mut kubectl = Command::new("kubectl");
         kubectl.args(["-n", &self.name, "apply", "-f", "-"]);
-        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        kubectl
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = kubectl.spawn().expect("kubectl starts");
         let mut stdin = child.stdin.take().expect("there is a pipe");
         stdin.write_all(manifest.as_bytes()).expect("kubectl reads");
@@ -93,7 +101,13 @@ impl Tenant {
     }
 
     pub(crate) fn await_field(&self, seconds: u64, object: &str, path: &str, wanted: &str) {
-        let what = || format!("{object}{path} is {:?}, not {wanted:?}\n{}", self.field(object, path), self.told(object));
+        let what = || {
+            format!(
+                "{object}{path} is {:?}, not {wanted:?}\n{}",
+                self.field(object, path),
+                self.told(object)
+            )
+        };
         let end = Instant::now() + Duration::from_secs(seconds);
         while self.field(object, path).as_deref() != Some(wanted) {
             assert!(Instant::now() < end, "after {seconds} s: {}", what());

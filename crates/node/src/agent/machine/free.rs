@@ -20,7 +20,7 @@ impl Machine {
     }
 
     fn try_free(&self, keep_volumes: bool) -> Result<()> {
-        let records = Records::of(&self.shared.config.data_dir);
+        let records = Records::of(&self.shared.config);
         let Some(record) = self.record(&records)? else {
             return Ok(());
         };

@@ -42,7 +42,7 @@ impl Machine {
     fn try_start(&self, link: &Link) -> std::result::Result<Guest, NoPlan> {
         let shared = &*self.shared;
         let libvirt = self.libvirt()?;
-        let records = Records::of(&shared.config.data_dir);
+        let records = Records::of(&shared.config);
         let before = self.record(&records)?;
         let progress = Progress::new(link, &self.unwanted);
         let planned = plan(&shared.cluster, &shared.config, &self.pod, &progress);
