@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # The cgroups of the machines. Sourced; DIR is the cluster's directory, NUMBER its
-# number and CGROUP the version that its machines see: 1 or 2.
+# number and CGROUP the version that this computer has: 1 (maybe with 2 beside it) or 2.
 #
 # A machine sees the cgroup that it was started in as its root. That is
 # `disklet-kube-NUMBER/MACHINE`: with version 1 below whatever this shell is in, so
@@ -14,17 +14,11 @@ cgroup_version() {
     if [[ $(stat -fc %T "$CGROUP_TOP") == cgroup2fs ]]; then echo 2; else echo 1; fi
 }
 
-# Prints where the second version is mounted: alone, or beside the first.
-cgroup2_top() {
-    if [[ $(cgroup_version) == 2 ]]; then echo "$CGROUP_TOP"; else echo "$CGROUP_TOP/unified"; fi
-}
-
 # The directory of the cluster in each hierarchy, one a line.
 cgroups_of_cluster() {
     local controllers path
     if [[ $CGROUP == 2 ]]; then
-        # What the first version counts and limits, if it is there, stays with the caller.
-        echo "$(cgroup2_top)/disklet-kube-$NUMBER"
+        echo "$CGROUP_TOP/disklet-kube-$NUMBER"
         return 0
     fi
     while IFS=: read -r _ controllers path; do
@@ -59,7 +53,7 @@ cpuset_inherit() {
     done
 }
 
-# Passes on what there is, one by one: some may be held by the first version.
+# Passes on what there is, one by one: some may be refused.
 controllers_pass() {
     local controller
     for controller in $(<"$1/cgroup.controllers"); do
@@ -83,7 +77,8 @@ cgroups_settle() {
     local top pid
     [[ $CGROUP == 2 ]] || return 0
     top=$(<"$DIR/cgroups")/$1
-    while read -r pid; do echo "$pid" >"$top/init/cgroup.procs"; done <"$top/cgroup.procs"
+    # Read as a whole: the list changes with every one that is moved.
+    for pid in $(<"$top/cgroup.procs"); do echo "$pid" >"$top/init/cgroup.procs"; done
     controllers_pass "$top"
 }
 

@@ -53,18 +53,18 @@ cluster_save() {
     mv "$DIR/settings.new" "$DIR/settings"
 }
 
-# cluster_up NODES KUBELET-ROOT CGROUP, each of which may be empty: starts what does
-# not run. Settings of a cluster that is there stay, except that it can get more nodes.
+# cluster_up NODES KUBELET-ROOT, each of which may be empty: starts what does not run.
+# Settings of a cluster that is there stay, except that it can get more nodes.
 cluster_up() {
     local i from=$EPOCHREALTIME
     if cluster_exists; then
         cluster_load
-        [[ ${2:-$KUBELET_ROOT} == "$KUBELET_ROOT" && ${3:-$CGROUP} == "$CGROUP" ]] ||
-            die "the cluster in $DIR has the kubelet root $KUBELET_ROOT and cgroups of version $CGROUP: end it first"
+        [[ ${2:-$KUBELET_ROOT} == "$KUBELET_ROOT" ]] ||
+            die "the cluster in $DIR has the kubelet root $KUBELET_ROOT: script/kube down ends it"
         if ((${1:-0} > NODES)); then NODES=$1; fi
     else
         [[ -z $(ls -A "$DIR") ]] || die "$DIR is neither empty nor a cluster: name another directory"
-        NODES=${1:-1} KUBELET_ROOT=${2:-/var/lib/kubelet} CGROUP=${3:-$(cgroup_version)}
+        NODES=${1:-1} KUBELET_ROOT=${2:-/var/lib/kubelet} CGROUP=$(cgroup_version)
         network_claim
         network_names
     fi
@@ -112,6 +112,8 @@ wait_for() {
     shift 4
     until "$@" >"$DIR/waiting" 2>&1; do
         if ((SECONDS >= end)) || ! part_lives "$machine" "$part"; then
+            # What ends a part of Kubernetes is a line with F, before a long trace.
+            grep '^F[0-9]' "$DIR/$machine/log/$part.log" | tail -n 3 >&2 || true
             tail -n 15 "$DIR/$machine/log/$part.log" "$DIR/waiting" >&2
             die "waited in vain until $what; the log is $DIR/$machine/log/$part.log, script/kube down ends the cluster"
         fi

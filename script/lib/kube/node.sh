@@ -15,7 +15,6 @@ node_configure() {
     containerd_configuration >"$etc/containerd/config.toml"
 }
 
-# Limits on the whole of a node's pods need controllers that version 2 may not have here.
 kubelet_configuration() {
     cat <<EOT
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -25,7 +24,6 @@ authorization: {mode: Webhook}
 tlsCertFile: $ETC/pki/node$1-server.crt
 tlsPrivateKeyFile: $ETC/pki/node$1-server.key
 cgroupDriver: cgroupfs
-enforceNodeAllocatable: [$([[ $CGROUP == 2 ]] && echo none || echo pods)]
 failSwapOn: false
 makeIPTablesUtilChains: false
 hairpinMode: none
