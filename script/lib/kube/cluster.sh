@@ -125,8 +125,7 @@ wait_for() {
 cluster_down() {
     local machine
     cluster_load
-    for machine in $(machines); do loops_release "$machine"; done
-    for machine in $(machines); do machine_stop "$machine"; done
+    for machine in $(machines); do machine_end "$machine"; done
     ip link delete "$HOST_LINK" 2>/dev/null || true
     cgroups_remove
     # Mounts that a test has left there.
@@ -138,16 +137,22 @@ cluster_down() {
     rm -rf --one-file-system "$DIR"
 }
 
-# loops_release MACHINE: loop devices belong to the whole computer and would outlive
-# it. Only in there do the names of the files behind them say that they are its own.
-loops_release() {
-    local part
-    machine_lives "$1" || return 0
-    # Nobody shall make new ones meanwhile.
-    for part in $(parts "$1"); do
-        ! part_lives "$1" "$part" || part_kill "$1" "$part" KILL
-    done
-    # shellcheck disable=SC2016 # awk's
-    machine_run "$1" sh -c 'losetup --list --noheadings --output NAME,BACK-FILE |
-        awk -v root="$1/" '\''index($2, root) == 1 { print $1 }'\'' | xargs -r losetup --detach' - "$KUBELET_ROOT"
+# machine_end MACHINE: as machine_stop, and takes back its loop devices: those belong to
+# the whole computer and would outlive it.
+machine_end() {
+    local loops=''
+    # It alone makes new ones.
+    ! part_lives "$1" kubelet || part_kill "$1" kubelet KILL
+    ! machine_lives "$1" || loops=$(machine_loops "$1")
+    machine_stop "$1"
+    xargs -r losetup --detach <<<"$loops"
+}
+
+# Those of other machines are listed there, too, with names as these see them: its own
+# are those whose files exist there, since the kubelet names them after pods' UIDs.
+machine_loops() {
+    # shellcheck disable=SC2016 # the inner shell's
+    machine_run "$1" sh -c 'losetup --list --noheadings --output NAME,BACK-FILE | while read -r loop file; do
+            case $file in "$1"/*) [ ! -e "$file" ] || echo "$loop" ;; esac
+        done' - "$KUBELET_ROOT"
 }

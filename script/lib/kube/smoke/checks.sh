@@ -10,6 +10,9 @@ help_wanted "${1:---help}"
 PATH=$PATH:/usr/sbin:/sbin
 PARTS=$ROOT/script/lib/kube/smoke
 
+# shellcheck source=script/lib/kube/smoke/ends.sh
+source "$PARTS/ends.sh"
+
 kube() { "$ROOT/script/kube" "$@"; }
 
 # expect WHAT WANTED GOT
@@ -102,7 +105,7 @@ volumes() {
     truncate -s 8M "$DISKLET_KUBE_DIR/shared/disk"
     echo 'I am a device' | dd of="$DISKLET_KUBE_DIR/shared/disk" conv=notrunc status=none
     device=$(losetup --find --show "$DISKLET_KUBE_DIR/shared/disk")
-    sed "s#@DEVICE@#$device#" "$PARTS/volumes.yaml" | kubectl apply -f -
+    volumes_manifest "$device" | kubectl apply -f -
     shortly bound
     ready pod/volumes
     shortly logged volumes 'I am a device'
@@ -111,7 +114,11 @@ volumes() {
     kubectl delete --wait pod/volumes
     shortly grep -q '^unmount ' "$calls"
     expect 'calls of the driver' 'init mount unmount' "$(cut -d ' ' -f 1 "$calls" | uniq | paste -sd ' ')"
+    # The cluster is to be ended while it has all of them in use.
+    volumes_manifest "$device" | kubectl apply -f -
+    ready pod/volumes
 }
+volumes_manifest() { sed "s#@DEVICE@#$1#" "$PARTS/volumes.yaml"; }
 bound() { [[ $(kubectl get pvc -o 'jsonpath={.items[*].status.phase}') == 'Bound Bound' ]]; }
 
 # Mounts cross over in both directions; the node's processes and cgroups are seen.
@@ -160,50 +167,5 @@ webhook() {
     grep -q 'the hook says no' "$own/said"
     kubectl delete validatingwebhookconfiguration smoke
 }
-
-# What was killed comes back with another `up`, and containers never noticed.
-killed_parts() {
-    local before
-    before=$(container talk)
-    kube kill node1 kubelet
-    kube kill node1 containerd
-    kube kill control-plane apiserver
-    kube kill control-plane etcd TERM
-    if kube status >/dev/null 2>&1; then die 'status is content with dead parts'; fi
-    kube up
-    expect 'the container after the kills' "$before" "$(container talk)"
-    expect exec again "$(kubectl exec talk -- echo again)"
-}
-
-# A node that loses power comes back, and runs its pods anew.
-killed_node() {
-    local before
-    before=$(container serve)
-    kube kill node2 machine
-    kube up
-    shortly serves_anew "$before"
-}
-serves_anew() { [[ $(container serve) != "$1" ]] && serves "$(pod_address serve)" 8080; }
-
-audit() {
-    local log=$DISKLET_KUBE_DIR/control-plane/log/audit.log
-    jq -es 'any(.[]; .verb == "create" and .objectRef.resource == "pods" and (.userAgent | startswith("kubectl/")))' "$log"
-}
-
-# Nothing is left of a cluster that was up.
-down() {
-    local number
-    number=$(sed -n 's/^NUMBER=//p' "$DISKLET_KUBE_DIR/settings")
-    kube down
-    # From a file, or it would find itself.
-    nothing processes "$(grep -lsFf <(echo "$DISKLET_KUBE_DIR") /proc/[0-9]*/cmdline || true)"
-    nothing mounts "$(grep -hsF "$DISKLET_KUBE_DIR" /proc/[0-9]*/mountinfo | sort -u)"
-    nothing cgroups "$(find /sys/fs/cgroup -name "disklet-kube-$number")"
-    nothing links "$(ip -o link | grep -F "disklet$number" || true)"
-    nothing routes "$(ip route | grep -F "10.$number." || true)"
-    nothing 'loop devices' "$(losetup --list --noheadings | grep -e "$DISKLET_KUBE_DIR" -e kubelet || true)"
-    nothing files "$(ls -d "$DISKLET_KUBE_DIR" 2>/dev/null || true)"
-}
-nothing() { [[ -z $2 ]] || die "left are $1: $2"; }
 
 "$1"
