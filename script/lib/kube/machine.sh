@@ -15,7 +15,7 @@ MACHINE_PATH=/opt/kube/kubernetes/bin:/opt/kube/debian/usr/bin:/opt/kube/debian/
 
 # machine_start MACHINE: returns when parts can be started in it.
 machine_start() {
-    local own=$DIR/$1 i
+    local own=$DIR/$1 first i
     ! machine_lives "$1" || return 0
     # Whatever is left of one that was killed.
     machine_stop "$1"
@@ -31,7 +31,8 @@ machine_start() {
     ) >"$own/log/machine.log" 2>&1 </dev/null &
     process_mark "$!" >"$own/machine.pid"
     for ((i = 0; i < 200; i++)); do
-        if [[ -e /proc/$(machine_pid "$1")/root/opt/kube/ready ]]; then
+        first=$(machine_pid "$1")
+        if [[ -e /proc/${first}/root/opt/kube/ready ]]; then
             cgroups_settle "$1"
             return 0
         fi

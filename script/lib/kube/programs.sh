@@ -61,7 +61,7 @@ kube_kept() {
 # kube_make SCRATCH COMMAND PLACE
 kube_make() {
     # shellcheck disable=SC2064 # the directory as it is now
-    trap "rm -rf --one-file-system '$1'" EXIT
+    trap "trap '' INT TERM HUP; rm -rf --one-file-system '$1'" EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
     rm -rf --one-file-system "$1"
@@ -88,7 +88,7 @@ make_debian() {
 }
 
 make_kubernetes() {
-    say "building Kubernetes $KUBE_VERSION from Debian's source: 4 minutes on two idle cores, 15 on busy ones"
+    say "building Kubernetes $KUBE_VERSION from Debian's source: 4 minutes on two idle cores, 25 on busy ones"
     "$KUBE_LIB/fetch.sh" unpack go "${GO_PACKAGES[@]}"
     "$KUBE_LIB/fetch.sh" source gopath/src/k8s.io/kubernetes kubernetes
     "$KUBE_LIB/build.sh" "$1" "$KUBE_VERSION" "$KUBE_COMMIT" "${KUBE_PROGRAMS[@]}"

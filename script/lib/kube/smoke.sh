@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 help_wanted "$@"
 ((EUID == 0)) || die 'a cluster needs root'
 
-CHECKS=(up_again pods services tokens volumes privileged webhook killed_parts killed_node audit down)
+CHECKS=(up_again pods images services tokens volumes privileged webhook killed_parts killed_node audit down)
 SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/disklet-smoke.XXXXXX")
 export DISKLET_KUBE_DIR=$SCRATCH/cluster
 kube=$ROOT/script/kube

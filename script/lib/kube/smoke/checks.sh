@@ -51,6 +51,21 @@ pods() {
 }
 logged() { kubectl logs "$1" | grep -qxF "$2"; }
 
+# An image of two layers, of which the upper one counts.
+images() {
+    local own=$DISKLET_KUBE_DIR/image
+    mkdir -p "$own"/{lower,upper}/etc "$own/lower/bin"
+    cp "$(command -v busybox)" "$own/lower/bin/busybox"
+    ln -s busybox "$own/lower/bin/cat"
+    echo lower >"$own/lower/etc/word"
+    echo upper >"$own/upper/etc/word"
+    "$ROOT/script/lib/kube/image.py" --name disklet.test/smoke:1 --gzip --entrypoint cat --cmd /etc/word \
+        --env PATH=/bin --user 1000 --output "$own/image.tar" "$own/lower" "$own/upper"
+    kube load "$own/image.tar"
+    kubectl run image --image=disklet.test/smoke:1 --restart=Never
+    shortly logged image upper
+}
+
 # From pods, from nodes, from where the API server is, and from here.
 services() {
     local service pod machine
