@@ -69,7 +69,8 @@ cluster_up() {
         network_names
     fi
     cluster_save
-    mkdir -p "$DIR/shared" "$DIR/bin"
+    shared_directory
+    mkdir -p "$DIR/bin"
     kubectl_wrapper >"$DIR/bin/kubectl"
     chmod +x "$DIR/bin/kubectl"
     certificates
@@ -90,6 +91,16 @@ cluster_up() {
         node_ready "$i"
         say "  node$i: $(elapsed_since "$from") s"
     done
+}
+
+# What is mounted there later reaches the machines only if it is a mount by itself.
+shared_directory() {
+    mkdir -p "$DIR/shared"
+    if ! mountpoint -q "$DIR/shared"; then
+        mount --bind "$DIR/shared" "$DIR/shared"
+        mount --make-private "$DIR/shared"
+        mount --make-shared "$DIR/shared"
+    fi
 }
 
 # The one in PATH keeps what it learns of the API below DIR, or a later cluster would

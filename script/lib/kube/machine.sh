@@ -26,7 +26,7 @@ machine_start() {
     (
         close_lock
         cgroups_join "$1"
-        exec setsid unshare --mount --pid --net --ipc --uts --cgroup --kill-child --propagation private \
+        exec setsid unshare --mount --pid --net --ipc --uts --cgroup --kill-child --propagation slave \
             bash "$KUBE_LIB/machine_init.sh" "$1"
     ) >"$own/log/machine.log" 2>&1 </dev/null &
     process_mark "$!" >"$own/machine.pid"

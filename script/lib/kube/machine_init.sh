@@ -59,7 +59,6 @@ own_directories() {
     mkdir -p "$NEW$DIR/shared"
     # Mounts that this computer makes there arrive here.
     mount --rbind "$DIR/shared" "$NEW$DIR/shared"
-    mount --make-rslave "$NEW$DIR/shared"
 }
 
 # The hierarchies that this process is in, each with that as its root.

@@ -144,6 +144,10 @@ privileged() {
     kubectl exec privileged -- ls /in/one/seen
     kubectl exec privileged -- sh -c 'mkdir -p /both/two && mount -t tmpfs two /both/two && touch /both/two/seen'
     kube exec node1 ls /var/smoke-mounts/two/seen
+    mkdir "$DISKLET_KUBE_DIR/shared/three"
+    mount -t tmpfs three "$DISKLET_KUBE_DIR/shared/three"
+    touch "$DISKLET_KUBE_DIR/shared/three/seen"
+    kube exec node2 ls "$DISKLET_KUBE_DIR/shared/three/seen"
     kubectl exec privileged -- pidof kubelet
     moved_between_cgroups
 }
