@@ -82,6 +82,8 @@ pub enum EnvSource {
     },
     /// A field of the pod.
     Field(FieldRef),
+    /// Something of a pod that does not exist before it is started.
+    WhenStarted,
 }
 
 /// All keys of an object as variables.
@@ -268,7 +270,7 @@ fn guest_path(
 }
 
 impl EnvVar {
-    fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+    pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let name = required_name(&mut fields, "name", EnvName::parse, diags);
         let source = match fields.get("valueFrom") {
@@ -365,7 +367,10 @@ pub(super) fn only_source<'n>(
     None
 }
 
-fn read_env_from(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Vec<Spanned<EnvFrom>> {
+pub(super) fn read_env_from(
+    fields: &mut Fields<'_>,
+    diags: &mut Diagnostics,
+) -> Vec<Spanned<EnvFrom>> {
     let items = fields.items("envFrom", diags);
     let mut all = Vec::new();
     for item in items {

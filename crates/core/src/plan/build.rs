@@ -206,9 +206,9 @@ fn steps_of(disk: &PlannedDisk, label: Option<&'static str>) -> Vec<Step> {
             file: path.clone(),
             label: label.unwrap_or_default(),
         }],
-        Source::Later(Later::Container { image, id }) => vec![Step::AskContainer {
+        Source::Later(Later::Container { container, id }) => vec![Step::AskContainer {
             disk: disk.name.clone(),
-            image: image.clone(),
+            container: container.clone(),
             id: *id,
         }],
         Source::Later(Later::Identity { set, name }) => vec![Step::AttachIdentity {

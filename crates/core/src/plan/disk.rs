@@ -11,7 +11,7 @@ use crate::facts::DeviceNumber;
 use crate::guest::GuestPath;
 use crate::names::{ImageName, ObjectName, PoolName, Sha256};
 use crate::source::Network;
-use crate::text::Secret;
+use crate::text::{Data, Secret, Text};
 use crate::units::ByteSize;
 
 /// A disk and all that was decided about it.
@@ -145,12 +145,12 @@ pub enum Source {
 }
 
 /// What is not known before somebody has answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Later {
     /// A container that makes the storage and says where it is.
     Container {
-        /// The container's image.
-        image: String,
+        /// The container.
+        container: StorageContainer,
         /// What it is asked by, the same at every start.
         id: Uuid,
     },
@@ -166,10 +166,23 @@ pub enum Later {
 impl fmt::Display for Later {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Container { image, .. } => write!(f, "what container {image} answers"),
+            Self::Container { container, .. } => {
+                write!(f, "what container {} answers", container.image)
+            }
             Self::Identity { set, name } => write!(f, "the disk of identity {name} of set {set}"),
         }
     }
+}
+
+/// A container that makes storage, as whoever starts it needs it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StorageContainer {
+    /// Its image.
+    pub image: String,
+    /// All its fields as they are written: a pod takes them like that.
+    pub fields: Data,
+    /// Its variables with what they refer to, for whoever has no cluster.
+    pub environment: Vec<(String, Text)>,
 }
 
 /// Who asks a server, and the libvirt secret with the key.

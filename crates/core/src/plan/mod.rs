@@ -18,7 +18,7 @@ pub use access::{Access, Copy, CopyMode};
 pub use build::Draft;
 pub use disk::{
     Claimed, ExposedPath, HostPath, Later, Migration, MountPoint, NetworkKey, PlannedDisk, Size,
-    Source, TuningWish, VolumeFile,
+    Source, StorageContainer, TuningWish, VolumeFile,
 };
 pub use launcher::Launcher;
 pub use master::Master;

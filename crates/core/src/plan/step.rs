@@ -5,11 +5,11 @@ use std::fmt;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{Access, HostPath, Master, Size, Storage};
+use super::{Access, HostPath, Master, Size, Storage, StorageContainer};
 use crate::domain::{Format, KeyKind};
 use crate::facts::DeviceNumber;
 use crate::names::PodUid;
-use crate::text::Secret;
+use crate::text::{Reveal, Secret};
 use crate::units::ByteSize;
 
 /// One step. The executor matches on these, and nothing else does.
@@ -99,8 +99,9 @@ pub enum Step {
     AskContainer {
         /// Whose it is.
         disk: String,
-        /// The container's image.
-        image: String,
+        /// The container; values out of Secrets are not written down.
+        #[serde(serialize_with = "as_written")]
+        container: StorageContainer,
         /// What it is asked by, the same at every start.
         id: Uuid,
     },
@@ -277,7 +278,10 @@ impl fmt::Display for Step {
             Self::CreateDiskImage { file, size, .. } => {
                 write!(f, "make disk image {file}, {size}, unless one is there")
             }
-            Self::AskContainer { disk, image, .. } => {
+            Self::AskContainer {
+                disk, container, ..
+            } => {
+                let image = &container.image;
                 write!(
                     f,
                     "start container {image}, ask it for the storage of {disk}"
@@ -372,6 +376,14 @@ fn as_text<S: serde::Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
+}
+
+/// A container as its manifest has it, which names Secrets and has none.
+fn as_written<S: serde::Serializer>(
+    container: &StorageContainer,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    container.fields.under(Reveal::Redact).serialize(serializer)
 }
 
 /// A number, or nothing as long as it is not certain.

@@ -88,7 +88,11 @@ impl Plan {
             namespace: self.namespace.as_str(),
             uuid: self.uuid.to_string(),
             domain: &self.domain.name,
-            disks: self.disks.iter().map(DiskView::of).collect(),
+            disks: self
+                .disks
+                .iter()
+                .map(|disk| DiskView::of(disk, reveal))
+                .collect(),
             pools: &self.pools,
             steps: &self.steps,
             domain_xml: self.domain.to_xml(),
@@ -104,7 +108,7 @@ impl Plan {
 }
 
 impl<'p> DiskView<'p> {
-    fn of(disk: &'p PlannedDisk) -> Self {
+    fn of(disk: &'p PlannedDisk, reveal: Reveal) -> Self {
         Self {
             name: &disk.name,
             target: disk.target.name(),
@@ -115,6 +119,7 @@ impl<'p> DiskView<'p> {
             source: SourceView {
                 source: &disk.source,
                 claim: disk.claim.as_ref(),
+                reveal,
             },
             format: disk.format(),
             size: disk.size.known(),
@@ -170,6 +175,17 @@ impl Serialize for Mounts<'_> {
 struct SourceView<'p> {
     source: &'p Source,
     claim: Option<&'p Claimed>,
+    reveal: Reveal,
+}
+
+/// A mapping in the order of the variables: later ones may name earlier ones.
+#[derive(Debug)]
+struct Variables<'p>(Vec<(&'p String, String)>);
+
+impl Serialize for Variables<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
 }
 
 impl Serialize for SourceView<'_> {
@@ -217,9 +233,13 @@ impl Serialize for SourceView<'_> {
             }
             Source::Network { network, key } => network_fields(&mut map, network, key.as_ref())?,
             Source::CloudInit { path } => map.serialize_entry("file", path)?,
-            Source::Later(Later::Container { image, id }) => {
-                map.serialize_entry("image", image)?;
+            Source::Later(Later::Container { container, id }) => {
+                map.serialize_entry("image", &container.image)?;
                 map.serialize_entry("id", &id.to_string())?;
+                map.serialize_entry("container", &container.fields.under(self.reveal))?;
+                let variables = container.environment.iter();
+                let variables = variables.map(|(name, value)| (name, value.render(self.reveal)));
+                map.serialize_entry("environment", &Variables(variables.collect()))?;
             }
             Source::Later(Later::Identity { set, name }) => {
                 map.serialize_entry("set", set.as_str())?;

@@ -1,4 +1,4 @@
-//! The container's environment variables, for the guest.
+//! Environment variables, with what they refer to.
 
 use std::collections::HashMap;
 
@@ -6,25 +6,61 @@ use super::Resolver;
 use super::files::field_content;
 use super::user_data::missing_key;
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::manifest::{DataRef, EnvSource, VmPod};
-use crate::names::EnvName;
+use crate::manifest::{ContainerSpec, DataRef, EnvFrom, EnvSource, EnvVar, VmPod};
+use crate::names::{EnvName, Namespace};
 use crate::text::{Content, Secret, Text};
 use crate::yaml::Spanned;
 
+/// Whose variables are wanted.
+struct Wanted<'w> {
+    namespace: &'w Namespace,
+    env_from: &'w [Spanned<EnvFrom>],
+    env: &'w [EnvVar],
+    /// The pod whose fields variables may name.
+    pod: Option<&'w VmPod>,
+}
+
 impl Resolver<'_> {
-    /// Variables of whole objects first, then single ones, which win.
+    /// The variables of a VM pod.
     pub(super) fn environment(&self, pod: &VmPod, diags: &mut Diagnostics) -> Vec<(String, Text)> {
+        let wanted = Wanted {
+            namespace: &pod.meta.namespace,
+            env_from: &pod.container.env_from,
+            env: &pod.container.env,
+            pod: Some(pod),
+        };
+        self.variables(&wanted, diags)
+    }
+
+    /// The variables of a container that makes storage for a VM.
+    pub(super) fn container_environment(
+        &self,
+        namespace: &Namespace,
+        container: &ContainerSpec,
+        diags: &mut Diagnostics,
+    ) -> Vec<(String, Text)> {
+        let wanted = Wanted {
+            namespace,
+            env_from: &container.env_from,
+            env: &container.env,
+            pod: None,
+        };
+        self.variables(&wanted, diags)
+    }
+
+    /// Variables of whole objects first, then single ones, which win.
+    fn variables(&self, wanted: &Wanted<'_>, diags: &mut Diagnostics) -> Vec<(String, Text)> {
         let mut variables = Variables::default();
-        for source in &pod.container.env_from {
-            let wanted = DataRef {
+        for source in wanted.env_from {
+            let object = DataRef {
                 kind: source.value.kind,
                 name: source.value.name.clone(),
             };
-            let namespace = &pod.meta.namespace;
+            let namespace = wanted.namespace;
             let object = if source.value.optional {
-                self.find_data(namespace, wanted.kind, &wanted.name)
+                self.find_data(namespace, object.kind, &object.name)
             } else {
-                self.data_object(namespace, &wanted, &source.place, diags)
+                self.data_object(namespace, &object, &source.place, diags)
             };
             for (key, content) in object.iter().flat_map(|object| &object.data) {
                 let name = format!("{}{key}", source.value.prefix);
@@ -35,8 +71,8 @@ impl Resolver<'_> {
             }
             variables.keep_small(&source.place, diags);
         }
-        for variable in &pod.container.env {
-            if let Some(value) = self.variable(pod, &variable.source, &variables, diags) {
+        for variable in wanted.env {
+            if let Some(value) = self.variable(wanted, &variable.source, &variables, diags) {
                 variables.set(variable.name.to_string(), value);
             }
             variables.keep_small(&variable.source.place, diags);
@@ -46,7 +82,7 @@ impl Resolver<'_> {
 
     fn variable(
         &self,
-        pod: &VmPod,
+        wanted: &Wanted<'_>,
         source: &Spanned<EnvSource>,
         before: &Variables,
         diags: &mut Diagnostics,
@@ -59,22 +95,26 @@ impl Resolver<'_> {
                 }
                 expanded
             }
-            EnvSource::Field(field) => Some(as_text(&field_content(pod, field))),
+            EnvSource::Field(field) => Some(match wanted.pod {
+                Some(pod) => as_text(&field_content(pod, field)),
+                None => when_started(),
+            }),
+            EnvSource::WhenStarted => Some(when_started()),
             EnvSource::Key {
                 kind,
                 name,
                 key,
                 optional,
             } => {
-                let namespace = &pod.meta.namespace;
-                let wanted = DataRef {
+                let namespace = wanted.namespace;
+                let object = DataRef {
                     kind: *kind,
                     name: name.value.clone(),
                 };
                 let object = if *optional {
                     self.find_data(namespace, *kind, &name.value)
                 } else {
-                    self.data_object(namespace, &wanted, &name.place, diags)
+                    self.data_object(namespace, &object, &name.place, diags)
                 }?;
                 let found = object.data.get(&key.value);
                 if found.is_none() && !optional {
@@ -133,6 +173,10 @@ impl Variables {
             }
         }
     }
+}
+
+fn when_started() -> Text {
+    Text::Later("known when the container starts".to_owned())
 }
 
 fn as_text(content: &Content) -> Text {

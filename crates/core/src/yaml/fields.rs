@@ -208,6 +208,35 @@ impl<'n> View<'n> {
     pub fn data(&self) -> Data {
         to_data(self.node)
     }
+
+    /// The same, unless it has numbers that no JSON can say: they would be lost
+    /// where it is handed on.
+    pub fn finite_data(&self, diags: &mut Diagnostics) -> Option<Data> {
+        let errors_before = diags.errors();
+        self.refuse_infinite(diags);
+        (diags.errors() == errors_before).then(|| self.data())
+    }
+
+    fn refuse_infinite(&self, diags: &mut Diagnostics) {
+        match &self.node.value {
+            Value::Float(number, text) if !number.is_finite() => diags.push(
+                Diagnostic::error(&self.place, "not a number that can be handed on")
+                    .found(text)
+                    .allowed("finite numbers")
+                    .help(format!("write it in quotes if a text is meant: \"{text}\"")),
+            ),
+            Value::Seq(_) => {
+                let items = self.items(diags);
+                items.iter().for_each(|item| item.refuse_infinite(diags));
+            }
+            Value::Map(_) => {
+                let entries = self.entries(diags);
+                let values = entries.iter().map(|(_, value)| value);
+                values.for_each(|value| value.refuse_infinite(diags));
+            }
+            _ => {}
+        }
+    }
 }
 
 fn to_data(node: &Node) -> Data {

@@ -3,6 +3,7 @@
 //! The kind is ours, so every field is checked.
 
 mod cloud_init;
+mod container;
 mod disk;
 mod machine;
 mod servers;
@@ -10,6 +11,7 @@ mod source;
 mod words;
 
 pub use cloud_init::{VmCloudInit, VmUserData};
+pub use container::ContainerSpec;
 pub use disk::{ClaimDriver, CopySpec, DiskSpec};
 pub use machine::{FirmwareSpec, InterfaceSpec, VmCpu};
 pub use source::DiskSource;

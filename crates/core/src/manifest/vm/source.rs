@@ -9,6 +9,7 @@ use crate::url::Scheme;
 use crate::url::Url;
 use crate::yaml::{Spanned, View};
 
+use super::container::ContainerSpec;
 use super::servers::{read_gluster, read_http, read_iscsi, read_nbd, read_rbd};
 
 /// The source of a disk.
@@ -36,10 +37,7 @@ pub enum DiskSource {
         create: bool,
     },
     /// A container that makes the storage.
-    Container {
-        /// The container's image.
-        image: Spanned<String>,
-    },
+    Container(Box<ContainerSpec>),
     /// An image for the store.
     Image(Spanned<ImageName>),
 }
@@ -104,7 +102,7 @@ impl DiskSource {
             "http" => read_http(view, None, diags),
             "https" => read_http(view, Some(Scheme::Https), diags),
             "pvc" => read_claim(view, &["claimname", "claimName"], diags),
-            "container" => read_container(view, diags),
+            "container" => ContainerSpec::read(view, diags).map(|it| Self::Container(Box::new(it))),
             "image" => read_image(view, diags),
             other => {
                 diags.push(unknown(other, &view.place));
@@ -149,20 +147,6 @@ fn read_claim(view: &View<'_>, keys: &[&str], diags: &mut Diagnostics) -> Option
         name: name?,
         create,
     })
-}
-
-/// The rest of it is the container's own business.
-fn read_container(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
-    let mut fields = view.fields(diags)?;
-    let image = fields.required_text("image", diags)?;
-    if let Err(error) = ImageName::parse(&image.value) {
-        diags.push(
-            Diagnostic::error(&image.place, format!("the container image's name {error}"))
-                .allowed("such as registry.example.com/volumes:1"),
-        );
-        return None;
-    }
-    Some(DiskSource::Container { image })
 }
 
 fn read_image(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {

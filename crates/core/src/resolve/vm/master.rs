@@ -5,9 +5,11 @@ use super::disk::written_format;
 use super::matrix::Writable;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{Format, KeyKind};
-use crate::manifest::{DiskSource, DiskSpec, PersistentVolume};
+use crate::manifest::{ContainerSpec, DiskSource, DiskSpec, PersistentVolume};
 use crate::names::{ImageName, ObjectName, VolumeName};
-use crate::plan::{Claimed, CopyMode, Later, Migration, NetworkKey, Size, Source, Storage};
+use crate::plan::{
+    Claimed, CopyMode, Later, Migration, NetworkKey, Size, Source, Storage, StorageContainer,
+};
 use crate::resolve::Resolver;
 use crate::resolve::keys::Login;
 use crate::source::{Nbd, NbdServer, Network, NotDirect, WebFile};
@@ -63,7 +65,9 @@ impl<'r> Resolver<'r> {
                 create,
             } => self.claim_master(vm, spec, name, claim, *create, diags),
             DiskSource::Image(image) => self.image_master(spec, image, diags),
-            DiskSource::Container { image } => self.container_master(vm, spec, name, image, diags),
+            DiskSource::Container(container) => {
+                self.container_master(vm, spec, name, container, diags)
+            }
             direct => self.direct_master(vm, spec, name, direct, &source.place, diags),
         }
     }
@@ -95,7 +99,7 @@ impl<'r> Resolver<'r> {
             DiskSource::Http { url, auth } => {
                 self.web_master(vm, spec, name, url, auth.as_ref(), diags)
             }
-            DiskSource::Claim { .. } | DiskSource::Container { .. } | DiskSource::Image(_) => {
+            DiskSource::Claim { .. } | DiskSource::Container(_) | DiskSource::Image(_) => {
                 diags.push(
                     Diagnostic::error(place, "not storage that a container can answer with")
                         .allowed("iscsi, rbd, nbd, gluster, http, pvc"),
@@ -239,7 +243,7 @@ impl<'r> Resolver<'r> {
         vm: Vm<'_>,
         spec: &DiskSpec,
         name: &VolumeName,
-        image: &Spanned<String>,
+        container: &ContainerSpec,
         diags: &mut Diagnostics,
     ) -> Option<Found<'r>> {
         let meta = &vm.object.meta;
@@ -256,7 +260,11 @@ impl<'r> Resolver<'r> {
         }
         Some(Found {
             source: Source::Later(Later::Container {
-                image: image.value.clone(),
+                container: StorageContainer {
+                    image: container.image.value.clone(),
+                    fields: container.fields.clone(),
+                    environment: self.container_environment(vm.namespace(), container, diags),
+                },
                 id: vm.derived("container", name),
             }),
             format: written_format(spec),
@@ -272,7 +280,7 @@ impl<'r> Resolver<'r> {
     fn tell_idle_driver(&self, spec: &DiskSpec, diags: &mut Diagnostics) {
         let is_claim = matches!(
             spec.source.as_ref().map(|source| &source.value),
-            Some(DiskSource::Claim { .. } | DiskSource::Container { .. })
+            Some(DiskSource::Claim { .. } | DiskSource::Container(_))
         );
         if let (Some(driver), false) = (&spec.driver, is_claim) {
             diags.push(
