@@ -3,10 +3,11 @@
 use disklet_flexvolume::{Ceph, Options};
 
 use super::volumes::FlexDisk;
-use super::{Piece, Vm, volumes_pool};
+use super::{Home, Piece, Vm, volumes_pool};
 use crate::diag::Diagnostics;
 use crate::domain::{Format, KeyKind, Serial};
-use crate::names::{PoolName, VolumeName};
+use crate::manifest::FlexVolume;
+use crate::names::{Namespace, PoolName, VolumeName};
 use crate::plan::{
     ExposedPath, HostPath, Migration, MountPoint, NetworkKey, PlannedDisk, Size, Source, Storage,
 };
@@ -17,13 +18,25 @@ use crate::units::ByteSize;
 use crate::yaml::Spanned;
 
 /// What the type of a flexvolume decides.
-struct Kind {
-    source: Source,
-    format: Format,
-    size: Size,
-    migration: Migration,
-    pool: Option<PoolName>,
-    storage: Option<Storage>,
+pub(in crate::resolve) struct FlexKind {
+    pub(in crate::resolve) source: Source,
+    pub(in crate::resolve) format: Format,
+    pub(in crate::resolve) size: Size,
+    pub(in crate::resolve) migration: Migration,
+    pub(in crate::resolve) pool: Option<PoolName>,
+    pub(in crate::resolve) storage: Option<Storage>,
+}
+
+/// A flexvolume that a VM has.
+#[derive(Clone, Copy)]
+pub(in crate::resolve) struct FlexOf<'f> {
+    pub(in crate::resolve) home: Home<'f>,
+    pub(in crate::resolve) namespace: &'f Namespace,
+    /// The disk's name.
+    pub(in crate::resolve) name: &'f VolumeName,
+    pub(in crate::resolve) flex: &'f FlexVolume,
+    /// The nodes that it can be on, if something says so.
+    pub(in crate::resolve) nodes: Option<&'f [String]>,
 }
 
 impl Resolver<'_> {
@@ -36,7 +49,16 @@ impl Resolver<'_> {
     ) -> Option<Piece> {
         let place = &name.place;
         let name = &name.value;
-        let kind = self.flex_kind(vm, name, disk, diags)?;
+        let home = vm.home();
+        let nodes = home.nodes();
+        let wanted = FlexOf {
+            home,
+            namespace: &vm.pod.meta.namespace,
+            name,
+            flex: disk.flex,
+            nodes: nodes.as_deref(),
+        };
+        let kind = self.flex_kind(wanted, diags)?;
         let mounts = mounts_of(vm, name, disk);
         let serial = Serial::of_volume(name.as_str());
         let name = PlannedDisk::name_of_volume(name);
@@ -53,18 +75,19 @@ impl Resolver<'_> {
         })
     }
 
-    fn flex_kind(
+    pub(in crate::resolve) fn flex_kind(
         &self,
-        vm: Vm<'_>,
-        name: &VolumeName,
-        disk: &FlexDisk<'_>,
+        wanted: FlexOf<'_>,
         diags: &mut Diagnostics,
-    ) -> Option<Kind> {
-        Some(match &disk.flex.options {
+    ) -> Option<FlexKind> {
+        let FlexOf {
+            home, name, flex, ..
+        } = wanted;
+        Some(match &flex.options {
             Options::Qcow2(options) => {
                 let size = ByteSize::from_bytes(options.capacity.bytes());
-                Kind {
-                    source: Source::NewVolume(self.volume_file(format!("{}-{name}", vm.uuid))),
+                FlexKind {
+                    source: Source::NewVolume(self.volume_file(format!("{}-{name}", home.uuid))),
                     format: Format::Qcow2,
                     size: Size::Known(size),
                     migration: self.volumes_migration(),
@@ -73,13 +96,13 @@ impl Resolver<'_> {
                 }
             }
             Options::Raw(options) => {
-                let allowed = self.raw_device(&options.path, disk.flex.place_of("path"), diags)?;
-                let nodes = vm.home().nodes();
+                let allowed = self.raw_device(&options.path, flex.place_of("path"), diags)?;
+                let nodes = wanted.nodes.map(<[String]>::to_vec);
                 let storage = Storage::of_node(&options.path, allowed.number, nodes);
-                Kind {
+                FlexKind {
                     source: Source::RawDevice(ExposedPath {
                         from: HostPath::Known(options.path.clone()),
-                        exposed: self.exposed_path(vm.home(), name),
+                        exposed: self.exposed_path(home, name),
                         number: allowed.number,
                     }),
                     format: Format::Raw,
@@ -96,7 +119,7 @@ impl Resolver<'_> {
                     image: ceph.volume.clone(),
                     user: ceph.user.clone(),
                 });
-                Kind {
+                FlexKind {
                     format: Format::Raw,
                     size: Size::OnNode,
                     migration: Migration::Shared,
@@ -104,7 +127,7 @@ impl Resolver<'_> {
                     storage: Some(Storage::of_network(&network)),
                     source: Source::Network {
                         network,
-                        key: self.flex_key(vm, name, disk, ceph, diags),
+                        key: self.flex_key(wanted, ceph, diags),
                     },
                 }
             }
@@ -115,22 +138,19 @@ impl Resolver<'_> {
     /// from its options.
     fn flex_key(
         &self,
-        vm: Vm<'_>,
-        volume: &VolumeName,
-        disk: &FlexDisk<'_>,
+        wanted: FlexOf<'_>,
         ceph: &Ceph,
         diags: &mut Diagnostics,
     ) -> Option<NetworkKey> {
-        let key = match &disk.flex.secret {
+        let key = match &wanted.flex.secret {
             None => Secret::new(ceph.secret.as_ref()?.expose()),
             Some(reference) => {
-                let own = &vm.pod.meta.namespace;
-                let namespace = reference.namespace.as_ref().unwrap_or(own);
+                let namespace = reference.namespace.as_ref().unwrap_or(wanted.namespace);
                 self.ceph_key(namespace, &reference.name, diags)?
             }
         };
         Some(NetworkKey {
-            uuid: derived_uuid(vm.uuid, &format!("ceph/{volume}")),
+            uuid: derived_uuid(wanted.home.uuid, &format!("ceph/{}", wanted.name)),
             user: ceph.user.as_str().to_owned(),
             kind: KeyKind::Ceph,
             key,

@@ -2,7 +2,7 @@
 //! block claims, flexvolumes, cloud-init.
 
 mod claimed;
-mod flex;
+pub(super) mod flex;
 pub(super) mod nodes;
 mod piece;
 mod root;

@@ -116,7 +116,7 @@ pub(in crate::resolve) struct Home<'v> {
 
 impl Home<'_> {
     /// The node it is bound to, as the storage of nodes names them.
-    pub(super) fn nodes(&self) -> Option<Vec<String>> {
+    pub(in crate::resolve) fn nodes(&self) -> Option<Vec<String>> {
         self.node.map(|node| vec![node.to_owned()])
     }
 }

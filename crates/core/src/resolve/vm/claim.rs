@@ -101,7 +101,9 @@ impl<'r> Resolver<'r> {
         let source = &claimed.volume.source.value;
         let driver = wanted.spec.driver.as_ref();
         match source {
-            PvSource::Flex(flex) => return self.flex_master(wanted, flex, diags),
+            PvSource::Flex(flex) => {
+                return self.flex_master(wanted, flex, claimed.volume, diags);
+            }
             PvSource::ForeignFlex(driver) => {
                 diags.push(
                     Diagnostic::error(
@@ -204,6 +206,7 @@ impl<'r> Resolver<'r> {
             storage: Some(storage),
             claim: None,
             volume: None,
+            pool: None,
         })
     }
 }

@@ -1,20 +1,18 @@
 //! Volumes of claims that QEMU opens itself.
 
-use disklet_flexvolume::{CephUser, Monitor, Options};
+use disklet_flexvolume::{CephUser, Monitor};
 
-use super::claim::{Wanted, idle_create};
+use super::claim::Wanted;
 use super::disk::written_format;
 use super::master::{Found, check_family, iscsi_key};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::KeyKind;
 use crate::facts::DISK_IMAGE;
 use crate::manifest::address::{ceph_user, endpoint, iqn, lun, rbd_name, refuse};
-use crate::manifest::{
-    FlexVolume, GlusterfsVolume, IscsiVolume, PersistentVolume, PvSource, RbdVolume,
-};
+use crate::manifest::{GlusterfsVolume, IscsiVolume, PersistentVolume, PvSource, RbdVolume};
 use crate::plan::NetworkKey;
 use crate::resolve::Resolver;
-use crate::source::{Endpoint, Gluster, GlusterPath, GlusterVolume, Iscsi, Network, Rbd};
+use crate::source::{Gluster, GlusterPath, GlusterVolume, Iscsi, Network, Rbd};
 use crate::text::Secret;
 use crate::yaml::Spanned;
 
@@ -179,49 +177,6 @@ impl<'r> Resolver<'r> {
             volume: gluster,
             path: GlusterPath::parse(DISK_IMAGE)?,
         }))
-    }
-
-    /// A flexvolume of ours that a PersistentVolume has. What it makes anew
-    /// belongs to pods.
-    pub(super) fn flex_master(
-        &self,
-        wanted: Wanted<'_>,
-        flex: &FlexVolume,
-        diags: &mut Diagnostics,
-    ) -> Option<Found<'r>> {
-        if let Some(driver) = &wanted.spec.driver {
-            diags.push(
-                Diagnostic::error(&driver.place, "a flexvolume's type says how it is opened")
-                    .help("remove driver"),
-            );
-        }
-        if wanted.create {
-            diags.push(idle_create(wanted.place));
-        }
-        let Options::Ceph(ceph) = &flex.options else {
-            diags.push(
-                Diagnostic::error(wanted.place, "only a ceph flexvolume can be a VM's claim")
-                    .help("use a volume of type local, or an image source with a copy"),
-            );
-            return None;
-        };
-        let network = Network::Rbd(Rbd {
-            monitors: ceph.monitors.iter().map(Endpoint::from).collect(),
-            pool: ceph.pool.clone(),
-            image: ceph.volume.clone(),
-            user: ceph.user.clone(),
-        });
-        let key = match (&flex.secret, &ceph.secret) {
-            (Some(secret), _) => {
-                let own = wanted.vm.namespace();
-                let namespace = secret.namespace.as_ref().unwrap_or(own);
-                Some(self.ceph_key(namespace, &secret.name, diags)?)
-            }
-            (None, Some(key)) => Some(Secret::new(key.expose())),
-            (None, None) => None,
-        };
-        let key = key.map(|key| ceph_network_key(wanted, &ceph.user, key));
-        Some(Found::at_server(network, key, written_format(wanted.spec)))
     }
 }
 

@@ -37,6 +37,7 @@ impl<'r> Resolver<'r> {
         check_unit(spec, &found, diags);
         let tuning = tuning(spec, &found, granted, diags);
         let (copy, pool) = self.copy(vm, spec, &name, granted.copy, diags)?;
+        let pool = pool.or(found.pool.clone());
         let migration = self.migration(&found, pool.as_ref());
         let serial = match &spec.serial {
             Some(serial) => serial.value.clone(),
@@ -225,7 +226,7 @@ fn check_unit(spec: &DiskSpec, found: &Found<'_>, diags: &mut Diagnostics) {
     let Some(device) = unit else { return };
     let understands = match &found.source {
         Source::Network { network, .. } => matches!(network, Network::Iscsi(_)),
-        Source::BlockClaim(_) | Source::Later(_) => true,
+        Source::RawDevice(_) | Source::BlockClaim(_) | Source::Later(_) => true,
         _ => false,
     };
     if !understands {

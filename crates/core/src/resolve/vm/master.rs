@@ -6,7 +6,7 @@ use super::matrix::Writable;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{Format, KeyKind};
 use crate::manifest::{ContainerSpec, DiskSource, DiskSpec, PersistentVolume};
-use crate::names::{ImageName, ObjectName, VolumeName};
+use crate::names::{ImageName, ObjectName, PoolName, VolumeName};
 use crate::plan::{
     Claimed, CopyMode, Later, Migration, NetworkKey, Size, Source, Storage, StorageContainer,
 };
@@ -28,6 +28,8 @@ pub(super) struct Found<'v> {
     pub(super) claim: Option<Claimed>,
     /// The volume that the claim is bound to.
     pub(super) volume: Option<&'v PersistentVolume>,
+    /// The pool that holds it, if it is a file of ours.
+    pub(super) pool: Option<PoolName>,
 }
 
 impl Found<'_> {
@@ -44,6 +46,7 @@ impl Found<'_> {
             storage: Some(Storage::of_network(&network)),
             claim: None,
             volume: None,
+            pool: None,
             source: Source::Network { network, key },
         }
     }
@@ -234,6 +237,7 @@ impl<'r> Resolver<'r> {
             storage: None,
             claim: None,
             volume: None,
+            pool: None,
         })
     }
 
@@ -274,6 +278,7 @@ impl<'r> Resolver<'r> {
             storage: None,
             claim: None,
             volume: None,
+            pool: None,
         })
     }
 

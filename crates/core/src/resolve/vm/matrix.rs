@@ -32,6 +32,8 @@ pub(super) enum Writable {
     Image,
     /// The protocol has no way to write.
     Protocol,
+    /// It is made for this VM, by us.
+    New,
 }
 
 /// How a master is used.
@@ -64,6 +66,12 @@ pub(super) enum Refusal {
     DirectQcow2,
     /// The master cannot be written.
     NotWritable(Writable),
+    /// Nobody else has what is made for this VM.
+    SharedNew,
+    /// Nor is there anything in it to copy.
+    CopiedNew,
+    /// It is a file, which is no unit.
+    UnitNew,
 }
 
 /// Decides.
@@ -73,14 +81,20 @@ pub(super) fn judge(wish: Wish) -> Result<Use, Refusal> {
         _ => CopyMode::None,
     });
     let access = wish.access.unwrap_or(default_access(wish, copy));
+    if wish.master == Writable::New {
+        check_new(wish.device, access, copy)?;
+    }
     check_device(wish.device, access, copy, wish.format)?;
     if copy != CopyMode::None && access != Access::ReadShared {
         return Err(Refusal::CopyWrites(access));
     }
-    if access != Access::ReadShared && wish.master != Writable::Yes {
+    let writable = matches!(wish.master, Writable::Yes | Writable::New);
+    if access != Access::ReadShared && !writable {
         return Err(Refusal::NotWritable(wish.master));
     }
     match (wish.format, access, copy) {
+        // No tenant has written to it before this VM does.
+        _ if wish.master == Writable::New => {}
         (Format::Qcow2, Access::WriteShared, _) => return Err(Refusal::SharedQcow2),
         (Format::Qcow2, _, copy) if copy != CopyMode::Clone => return Err(Refusal::DirectQcow2),
         _ => {}
@@ -101,6 +115,19 @@ fn default_access(wish: Wish, copy: CopyMode) -> Access {
         Access::ReadShared
     } else {
         Access::WriteExclusive
+    }
+}
+
+fn check_new(device: DeviceKind, access: Access, copy: CopyMode) -> Result<(), Refusal> {
+    if device == DeviceKind::Lun {
+        return Err(Refusal::UnitNew);
+    }
+    if copy != CopyMode::None {
+        return Err(Refusal::CopiedNew);
+    }
+    match access {
+        Access::WriteShared => Err(Refusal::SharedNew),
+        Access::WriteExclusive | Access::ReadShared => Ok(()),
     }
 }
 
@@ -128,9 +155,11 @@ impl Refusal {
     pub(super) fn field(self) -> Field {
         match self {
             Self::CopyWrites(_) | Self::NotWritable(_) | Self::UnitReadOnly => Field::Access,
-            Self::CdromWrites => Field::Access,
-            Self::CdromCopy | Self::UnitCopy => Field::Copy,
-            Self::SharedQcow2 | Self::DirectQcow2 | Self::UnitFormat => Field::Format,
+            Self::CdromWrites | Self::SharedNew => Field::Access,
+            Self::CdromCopy | Self::UnitCopy | Self::CopiedNew => Field::Copy,
+            Self::SharedQcow2 | Self::DirectQcow2 | Self::UnitFormat | Self::UnitNew => {
+                Field::Format
+            }
         }
     }
 
@@ -140,8 +169,10 @@ impl Refusal {
             Self::CdromWrites => "remove access-mode, or use device: disk",
             Self::CdromCopy => "remove copy, or use mode: clone",
             Self::UnitCopy => "remove copy, or use device: disk",
-            Self::UnitReadOnly => "use device: disk",
+            Self::UnitReadOnly | Self::UnitNew => "use device: disk",
             Self::UnitFormat => "remove format",
+            Self::SharedNew => "remove access-mode",
+            Self::CopiedNew => "remove copy",
             Self::SharedQcow2 => "use a raw master, which write-shared needs",
             Self::DirectQcow2 => {
                 "use copy: {mode: clone}, which makes a raw copy, or convert the master with disklet image convert"
@@ -185,6 +216,13 @@ impl fmt::Display for Refusal {
             }
             Self::NotWritable(Writable::Protocol) => {
                 f.write_str("a file of a web server cannot be written")
+            }
+            Self::UnitNew => {
+                f.write_str("a volume that is made for this VM understands no SCSI commands")
+            }
+            Self::SharedNew => f.write_str("a volume that is made for this VM has no other user"),
+            Self::CopiedNew => {
+                f.write_str("a volume that is made for this VM is new: there is nothing to copy")
             }
             Self::NotWritable(Writable::Image) => f.write_str("an image cannot be written"),
             Self::NotWritable(_) => f.write_str("the claim's volume is read-only"),
@@ -247,6 +285,7 @@ mod tests {
                             Writable::ClaimSaysNo,
                             Writable::Image,
                             Writable::Protocol,
+                            Writable::New,
                         ] {
                             all.push(Wish {
                                 access,
@@ -269,12 +308,16 @@ mod tests {
             let Ok(granted) = judge(wish) else { continue };
             let writes_master = granted.copy == CopyMode::None && !granted.read_only;
             if writes_master {
-                assert_eq!(wish.master, Writable::Yes, "{wish:?}");
+                let writable = [Writable::Yes, Writable::New];
+                assert!(writable.contains(&wish.master), "{wish:?}");
                 assert_ne!(granted.access, Access::ReadShared, "{wish:?}");
             } else {
                 assert_eq!(granted.access, Access::ReadShared, "{wish:?}");
             }
-            if wish.format == Format::Qcow2 {
+            if wish.master == Writable::New {
+                assert_eq!(granted.copy, CopyMode::None, "{wish:?}");
+                assert_ne!(granted.access, Access::WriteShared, "{wish:?}");
+            } else if wish.format == Format::Qcow2 {
                 assert_eq!(granted.copy, CopyMode::Clone, "{wish:?}");
             }
             if wish.device == DeviceKind::Cdrom {

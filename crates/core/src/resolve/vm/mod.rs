@@ -4,6 +4,7 @@ mod claim;
 mod cloud_init;
 mod direct;
 mod disk;
+mod flex;
 mod master;
 mod matrix;
 mod target;
