@@ -6,6 +6,7 @@ use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos, Remedy, is_unp
 use crate::domain::Hypervisor;
 use crate::manifest::{CpuModel, Input};
 use crate::names::PoolName;
+use crate::networks::{Networks, Subnet};
 use crate::units::{ByteSize, parse_quantity};
 use crate::yaml::{self, Fields, Limits, Spanned, View};
 
@@ -41,6 +42,8 @@ pub struct Config {
     /// Where the mapping of image names to addresses is: a file, or a directory
     /// of them.
     pub image_translations: Option<String>,
+    /// Where VMs may have disks that they name by their servers.
+    pub networks: Networks,
 }
 
 /// UEFI, as files of the node.
@@ -145,6 +148,7 @@ impl Default for Config {
             cpu_model: CpuModel::Default,
             uefi: UefiFiles::default(),
             image_translations: None,
+            networks: Networks::of_owner(),
         };
         config.complete();
         config
@@ -156,7 +160,7 @@ impl Config {
     pub const VOLUMES: &str = "volumes";
 
     /// The settings that a file can have.
-    pub(crate) const FIELDS: [&str; 12] = [
+    pub(crate) const FIELDS: [&str; 13] = [
         "dataDir",
         "systemDataDir",
         "runDir",
@@ -169,6 +173,7 @@ impl Config {
         "cpuModel",
         "uefi",
         "imageTranslations",
+        "networks",
     ];
 
     /// The same with other directories, as a user without root's rights has. The
@@ -271,6 +276,13 @@ impl Config {
         }
         if let Some(path) = host_path(&mut fields, "imageTranslations", diags) {
             self.image_translations = Some(path);
+        }
+        if let Some(mut networks) = fields.fields("networks", diags) {
+            let Networks { deny, allow } = &mut self.networks;
+            for (key, target) in [("deny", deny), ("allow", allow)] {
+                target.extend(read_subnets(&mut networks, key, diags));
+            }
+            networks.no_others(&["deny", "allow"], diags);
         }
         fields.no_others(&Self::FIELDS, diags);
     }
@@ -378,6 +390,24 @@ fn read_globs(view: &View<'_>, diags: &mut Diagnostics) -> Vec<RawDeviceGlob> {
         globs.extend(RawDeviceGlob::parse("**/*"));
     }
     globs
+}
+
+fn read_subnets(fields: &mut Fields<'_>, key: &str, diags: &mut Diagnostics) -> Vec<Subnet> {
+    let mut subnets = Vec::new();
+    for item in fields.items(key, diags) {
+        let Some(text) = item.text(diags) else {
+            continue;
+        };
+        match Subnet::parse(text) {
+            Ok(subnet) => subnets.push(subnet),
+            Err(error) => diags.push(
+                Diagnostic::error(&item.place, format!("the network {error}"))
+                    .found(format!("{text:?}"))
+                    .allowed(Subnet::ALLOWED),
+            ),
+        }
+    }
+    subnets
 }
 
 fn read_hypervisor(word: &Spanned<String>, diags: &mut Diagnostics) -> HypervisorChoice {

@@ -19,6 +19,7 @@ pub mod images;
 pub mod launch;
 pub mod manifest;
 pub mod names;
+pub mod networks;
 pub mod plan;
 pub mod resolve;
 pub mod root;

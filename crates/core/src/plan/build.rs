@@ -90,6 +90,7 @@ impl Draft {
         let label = self.cloud_init.as_ref().map(CloudInit::label);
         let mut steps: Vec<_> = pools.iter().map(ensure_pool).collect();
         for disk in &self.disks {
+            steps.extend(check_servers(disk));
             steps.extend(lease(disk));
             steps.extend(steps_of(disk, label));
             steps.extend(copy(disk));
@@ -146,6 +147,14 @@ fn start(domain: &Domain, running: bool) -> Vec<Step> {
         paused: false,
     };
     running.then_some(step).into_iter().collect()
+}
+
+fn check_servers(disk: &PlannedDisk) -> Option<Step> {
+    let hosts = &disk.server_names;
+    (!hosts.is_empty()).then(|| Step::CheckServers {
+        disk: disk.name.clone(),
+        hosts: hosts.clone(),
+    })
 }
 
 /// A clone needs its master only while it is made.

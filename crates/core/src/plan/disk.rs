@@ -57,6 +57,9 @@ pub struct PlannedDisk {
     pub tuning: TuningWish,
     /// How much of it the guest may use in a second.
     pub limits: IoLimits,
+    /// Servers that its user names, other than by address: they must not lead
+    /// into a network that is closed to VMs.
+    pub server_names: Vec<String>,
     /// Which disk of a VM object it is, counted from 0; absent for those of
     /// pods and for what nobody wrote.
     pub(crate) origin: Option<usize>,

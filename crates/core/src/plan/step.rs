@@ -32,6 +32,13 @@ pub enum Step {
         /// For how long.
         until: LeaseEnd,
     },
+    /// See that servers do not lead into a network that is closed to VMs.
+    CheckServers {
+        /// Whose they are.
+        disk: String,
+        /// Their names.
+        hosts: Vec<String>,
+    },
     /// Make sure that a pool is there: its directory, and libvirt's pool.
     EnsurePool {
         /// The pool.
@@ -268,6 +275,11 @@ impl fmt::Display for Step {
                 };
                 write!(f, "lease {storage}, {}, {until}", access.name())
             }
+            Self::CheckServers { hosts, .. } => write!(
+                f,
+                "check that {} leads into no closed network",
+                hosts.join(", ")
+            ),
             Self::CloneMaster {
                 pool,
                 volume,

@@ -11,6 +11,7 @@ mod environment;
 mod files;
 mod keys;
 mod missing;
+mod servers;
 mod sharing;
 mod user_data;
 mod vm;

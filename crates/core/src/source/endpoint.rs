@@ -1,6 +1,7 @@
 //! Where a server listens.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use disklet_flexvolume::Monitor;
 
@@ -51,6 +52,12 @@ impl Endpoint {
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// The address, unless it is a name.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
     }
 
     /// Never 0.

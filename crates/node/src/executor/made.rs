@@ -64,7 +64,8 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
         },
         Step::DefineSecret { uuid, .. } => Made::Secret { uuid: *uuid },
         Step::DefineDomain { uuid, .. } => Made::Domain { uuid: *uuid },
-        Step::PullImage { .. }
+        Step::CheckServers { .. }
+        | Step::PullImage { .. }
         | Step::FillRoot { .. }
         | Step::CreateDiskImage { .. }
         | Step::AskContainer { .. }

@@ -15,6 +15,7 @@ mod nodes;
 mod partitions;
 mod places;
 mod root;
+mod servers;
 mod told;
 mod volumes;
 
@@ -70,6 +71,10 @@ impl Executor<'_> {
             Step::PullImage { image, digest } => {
                 let store = Store::of(&self.config.data_dir);
                 in_store(&store, image, digest.as_deref())
+            }
+            Step::CheckServers { disk, hosts } => {
+                servers::refuse_closed(hosts, &self.config.networks)
+                    .map_err(|failure| failure.of(&format!("disk {disk}")))
             }
             // The VM's record is the lease.
             Step::TakeLease { .. } => Ok(()),

@@ -57,7 +57,9 @@ impl Kind {
             StepKind::ExposeSocket | StepKind::JoinLauncher | StepKind::ResumeDomain => Self::Ceph,
             StepKind::ExposeFile => Self::DiskImage,
             StepKind::FillRoot => Self::PersistentRoot,
-            StepKind::DefineSecret | StepKind::WriteCephConfig => Self::Ceph,
+            StepKind::CheckServers | StepKind::DefineSecret | StepKind::WriteCephConfig => {
+                Self::Ceph
+            }
         }
     }
 }
@@ -179,7 +181,7 @@ fn manifest(name: &str, kind: Kind, path: &str) -> String {
         Kind::Ceph => (
             String::new(),
             flex(
-                "{type: ceph, monitor: '127.0.0.1:1', pool: p, volume: v, user: u, secret: QVFEZA==}",
+                "{type: ceph, monitor: 'localhost:1', pool: p, volume: v, user: u, secret: QVFEZA==}",
             ),
         ),
         Kind::DiskImage | Kind::Object | Kind::Uefi => (String::new(), claim.to_owned()),

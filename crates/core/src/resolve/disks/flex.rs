@@ -59,6 +59,14 @@ impl Resolver<'_> {
             nodes: nodes.as_deref(),
         };
         let kind = self.flex_kind(wanted, diags)?;
+        let server_names = match (&kind.source, &disk.claim) {
+            (Source::Network { network, .. }, None) => {
+                let place = disk.flex.place_of("monitor");
+                self.names_to_check(network.endpoints(), place, diags)?
+            }
+            // What a volume says, an administrator wrote.
+            _ => Vec::new(),
+        };
         let mounts = mounts_of(vm, name, disk);
         let serial = Serial::of_volume(name.as_str());
         let name = PlannedDisk::name_of_volume(name);
@@ -71,6 +79,7 @@ impl Resolver<'_> {
             mounts,
             claim: disk.claim.clone(),
             storage: kind.storage,
+            server_names,
             ..piece.reading_only(disk.read_only)
         })
     }

@@ -31,6 +31,7 @@ pub(in crate::resolve) struct Piece {
     pub(in crate::resolve) boot: Option<u32>,
     pub(in crate::resolve) tuning: TuningWish,
     pub(in crate::resolve) limits: IoLimits,
+    pub(in crate::resolve) server_names: Vec<String>,
 }
 
 impl Piece {
@@ -61,6 +62,7 @@ impl Piece {
             boot: None,
             tuning: TuningWish::default(),
             limits: IoLimits::default(),
+            server_names: Vec::new(),
         }
     }
 
@@ -97,6 +99,7 @@ impl Piece {
             boot: self.boot,
             tuning: self.tuning,
             limits: self.limits,
+            server_names: self.server_names,
             origin: None,
         }
     }

@@ -207,6 +207,7 @@ impl<'r> Resolver<'r> {
             claim: None,
             volume: None,
             pool: None,
+            server_names: Vec::new(),
         })
     }
 }

@@ -161,6 +161,8 @@ impl<'r> Resolver<'r> {
             );
             return None;
         };
+        // Endpoints are a tenant's to write.
+        self.names_to_check(&hosts, &name.place, diags)?;
         let path = part(volume.path.as_ref(), at, "path", diags)?;
         let Some(gluster) = GlusterVolume::parse(&path.value) else {
             refuse(

@@ -62,6 +62,7 @@ impl<'r> Resolver<'r> {
             boot: spec.boot_order.as_ref().map(|turn| turn.value),
             tuning,
             limits: spec.limits,
+            server_names: found.server_names,
             ..Piece::new(name.to_string(), serial, place, found.source)
         };
         Some((piece, found.volume))

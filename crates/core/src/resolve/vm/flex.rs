@@ -61,6 +61,8 @@ impl<'r> Resolver<'r> {
             migration: kind.migration,
             storage: kind.storage,
             pool: kind.pool,
+            // The administrator wrote them.
+            server_names: Vec::new(),
             claim: None,
             volume: None,
         })

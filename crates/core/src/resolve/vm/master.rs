@@ -30,6 +30,8 @@ pub(super) struct Found<'v> {
     pub(super) volume: Option<&'v PersistentVolume>,
     /// The pool that holds it, if it is a file of ours.
     pub(super) pool: Option<PoolName>,
+    /// Servers by name, whose addresses are to be checked on the node.
+    pub(super) server_names: Vec<String>,
 }
 
 impl Found<'_> {
@@ -47,6 +49,7 @@ impl Found<'_> {
             claim: None,
             volume: None,
             pool: None,
+            server_names: Vec::new(),
             source: Source::Network { network, key },
         }
     }
@@ -90,6 +93,7 @@ impl<'r> Resolver<'r> {
             DiskSource::Network { network, auth } => {
                 self.check_socket(network, place, diags)?;
                 check_family(network, place, diags)?;
+                let server_names = self.names_to_check(network.endpoints(), place, diags);
                 let key = match auth {
                     Some(secret) => Some(self.server_key(vm, name, network, secret, diags)?),
                     None => {
@@ -97,7 +101,10 @@ impl<'r> Resolver<'r> {
                         None
                     }
                 };
-                Some(Found::at_server(network.clone(), key, format))
+                Some(Found {
+                    server_names: server_names?,
+                    ..Found::at_server(network.clone(), key, format)
+                })
             }
             DiskSource::Http { url, auth } => {
                 self.web_master(vm, spec, name, url, auth.as_ref(), diags)
@@ -199,11 +206,11 @@ impl<'r> Resolver<'r> {
             kind: KeyKind::Web,
             key: login.password,
         });
-        Some(Found::at_server(
-            Network::Http(file),
-            key,
-            written_format(spec),
-        ))
+        let network = Network::Http(file);
+        Some(Found {
+            server_names: self.names_to_check(network.endpoints(), &url.place, diags)?,
+            ..Found::at_server(network, key, written_format(spec))
+        })
     }
 
     /// An image of the store, which is raw there whatever it was.
@@ -238,6 +245,7 @@ impl<'r> Resolver<'r> {
             claim: None,
             volume: None,
             pool: None,
+            server_names: Vec::new(),
         })
     }
 
@@ -279,6 +287,7 @@ impl<'r> Resolver<'r> {
             claim: None,
             volume: None,
             pool: None,
+            server_names: Vec::new(),
         })
     }
 

@@ -1,0 +1,34 @@
+//! Servers that users of VMs name, which not all of them may reach.
+
+use super::Resolver;
+use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::source::Endpoint;
+
+impl Resolver<'_> {
+    /// The names among servers: where those lead to is seen on the node only.
+    /// Nothing if an address is denied.
+    pub(super) fn names_to_check(
+        &self,
+        servers: &[Endpoint],
+        place: &Place,
+        diags: &mut Diagnostics,
+    ) -> Option<Vec<String>> {
+        let mut names = Vec::new();
+        let mut denied = false;
+        for server in servers {
+            let Some(address) = server.address() else {
+                names.push(server.host().to_owned());
+                continue;
+            };
+            if let Some(network) = self.config.networks.denied(address) {
+                denied = true;
+                diags.push(
+                    Diagnostic::error(place, "VMs may not have disks at this server")
+                        .found(format!("{address}, in network {network}"))
+                        .help("the node's administrator says which networks are closed, with networks in the configuration"),
+                );
+            }
+        }
+        (!denied).then_some(names)
+    }
+}
