@@ -193,10 +193,11 @@ impl Config {
     pub fn read(self, input: &Input, diags: &mut Diagnostics) -> Self {
         let mut config = self;
         config.pools.clear();
+        let mut places = BTreeMap::new();
         diags.begin_file(&input.name);
         for document in yaml::documents(&input.text, Limits::default()) {
             match document {
-                Ok(root) => config.take(&View::root(&root, &input.name), diags),
+                Ok(root) => config.take(&View::root(&root, &input.name), &mut places, diags),
                 Err(errors) => {
                     for error in errors {
                         diags.push(error.in_file(&input.name));
@@ -205,6 +206,7 @@ impl Config {
             }
         }
         config.complete();
+        refuse_nested_pools(&config.pools, &places, diags);
         config
     }
 
@@ -227,7 +229,12 @@ impl Config {
         }
     }
 
-    fn take(&mut self, view: &View<'_>, diags: &mut Diagnostics) {
+    fn take(
+        &mut self,
+        view: &View<'_>,
+        places: &mut BTreeMap<PoolName, Place>,
+        diags: &mut Diagnostics,
+    ) {
         let Some(mut fields) = view.fields(diags) else {
             return;
         };
@@ -250,6 +257,7 @@ impl Config {
         }
         for (name, view) in fields.entries("pools", diags) {
             if let Some((name, pool)) = read_pool(name, &view, diags) {
+                places.insert(name.clone(), view.place);
                 self.pools.insert(name, pool);
             }
         }
@@ -366,6 +374,45 @@ fn read_pool(name: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<(Po
             shared,
         },
     ))
+}
+
+/// Each pool accounts for its own directory, and libvirt knows it by that. The
+/// one of volumes may stand in no file, and is not the one that is blamed then.
+fn refuse_nested_pools(
+    pools: &BTreeMap<PoolName, Pool>,
+    places: &BTreeMap<PoolName, Place>,
+    diags: &mut Diagnostics,
+) {
+    let all: Vec<_> = pools.iter().collect();
+    for (index, (name, pool)) in all.iter().enumerate() {
+        for (other, before) in &all[..index] {
+            let place = places.get(*name).or(places.get(*other));
+            let Some(place) = place.filter(|_| overlap(&pool.path, &before.path)) else {
+                continue;
+            };
+            diags.push(
+                Diagnostic::error(
+                    place,
+                    "two pools cannot have one directory, nor one within the other",
+                )
+                .found(format!(
+                    "pool {other} at {}, pool {name} at {}",
+                    before.path, pool.path
+                ))
+                .help("give each a directory of its own"),
+            );
+        }
+    }
+}
+
+/// Whether one path is the other, or leads to it.
+fn overlap(one: &str, other: &str) -> bool {
+    let parts = |path: &'_ str| -> Vec<String> {
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        parts.map(str::to_owned).collect()
+    };
+    let (one, other) = (parts(one), parts(other));
+    one.starts_with(&other) || other.starts_with(&one)
 }
 
 /// A list with an error in it is refused with the whole run; until then it
