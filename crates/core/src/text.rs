@@ -244,6 +244,18 @@ impl Data {
         }
     }
 
+    /// Whether all numbers in it are.
+    #[must_use]
+    pub fn is_finite(&self) -> bool {
+        match self {
+            Self::Float(number) => number.is_finite(),
+            Self::List(items) => items.iter().all(Self::is_finite),
+            Self::Map(entries) => entries.iter().all(|(_, value)| value.is_finite()),
+            Self::Hidden(veiled) => veiled.expose().is_finite(),
+            Self::Null | Self::Bool(_) | Self::Int(_) | Self::Text(_) => true,
+        }
+    }
+
     /// The same with everything in it secret.
     #[must_use]
     pub fn hidden(self) -> Self {

@@ -102,7 +102,8 @@ impl Facts {
 impl Facts {
     /// What a container has answered: one source, as a manifest writes it.
     fn take_answer(&mut self, disk: &str, view: &View<'_>, diags: &mut Diagnostics) {
-        if disk.split('/').filter(|part| !part.is_empty()).count() != 3 {
+        let parts: Vec<_> = disk.split('/').collect();
+        if parts.len() != 3 || parts.contains(&"") {
             diags.push(
                 Diagnostic::error(&view.place, "not a disk of a VM")
                     .found(format!("{disk:?}"))

@@ -8,7 +8,7 @@ mod values;
 
 use uuid::Uuid;
 
-pub(super) use values::{embedded_map, image_type, system_uuid};
+pub(super) use values::{embedded_map, image_type, refuse_infinite, system_uuid};
 pub(crate) use values::{parse_data, parse_map, private_key};
 
 use crate::cloudinit::ImageType;
@@ -217,7 +217,10 @@ impl Annotations {
             DISK_DRIVER => self.disk_driver = one_of(text, "a disk driver", &DRIVERS, diags),
             ROOT_SIZE => self.root_size = root_size(text, diags),
             IMAGE_TYPE => self.image_type = image_type(text, diags),
-            META_DATA => self.meta_data = embedded_map(text, diags),
+            META_DATA => {
+                self.meta_data = embedded_map(text, diags);
+                refuse_infinite(&self.meta_data, text, diags);
+            }
             USER_DATA => {
                 self.user_data = embedded_map(text, diags);
                 self.user_data_place = Some(text.place.clone());

@@ -92,7 +92,10 @@ impl Draft {
         for disk in &self.disks {
             steps.extend(check_servers(disk));
             steps.extend(lease(disk));
-            steps.extend(steps_of(disk, label));
+            let fetched = |step: &Step| steps.iter().any(|before| before.fetches_like(step));
+            let of_disk = steps_of(disk, label);
+            let of_disk: Vec<_> = of_disk.into_iter().filter(|step| !fetched(step)).collect();
+            steps.extend(of_disk);
             steps.extend(copy(disk));
         }
         steps.extend(domain_steps(&domain));
@@ -290,6 +293,22 @@ fn pull_image(image: &ImageName, digest: Option<Sha256>) -> Step {
     Step::PullImage {
         image: image.to_string(),
         digest: digest.map(|digest| digest.to_string()),
+    }
+}
+
+impl Step {
+    /// Whether both have the same image fetched: once is enough.
+    fn fetches_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::PullImage { image, digest },
+                Self::PullImage {
+                    image: other_image,
+                    digest: other_digest,
+                },
+            ) => (image, digest) == (other_image, other_digest),
+            _ => false,
+        }
     }
 }
 

@@ -89,6 +89,7 @@ pub fn resolve_asking(
         .flat_map(|(pod, plan)| plan.disks.iter().map(|disk| User::of_pod(pod, disk)));
     let of_vms = vms.iter().flat_map(|(vm, plan)| vm::users(vm, &plan.disks));
     refuse_two_users(of_pods.chain(of_vms), diags);
+    vm::refuse_idle_answers(objects, facts, &vms, diags);
     let pods = pods.into_iter().map(|(_, plan)| plan);
     Resolution {
         plans: pods.chain(vms.into_iter().map(|(_, plan)| plan)).collect(),

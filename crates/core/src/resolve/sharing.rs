@@ -14,6 +14,8 @@ pub(super) struct User<'p> {
     pub(super) kind: &'static str,
     /// Where the disk is written.
     pub(super) place: &'p Place,
+    /// Where its serial number comes from.
+    pub(super) serial: &'p Place,
     pub(super) disk: &'p PlannedDisk,
 }
 
@@ -36,10 +38,12 @@ pub(super) fn refuse_two_users<'p>(all: impl Iterator<Item = User<'p>>, diags: &
 impl<'p> User<'p> {
     /// A disk of a VM pod.
     pub(super) fn of_pod(pod: &'p VmPod, disk: &'p PlannedDisk) -> Self {
+        let place = place_in(pod, disk);
         Self {
             owner: &pod.meta,
             kind: "pod",
-            place: place_in(pod, disk),
+            place,
+            serial: place,
             disk,
         }
     }

@@ -226,6 +226,22 @@ pub(in crate::manifest) fn embedded_map(
     }
 }
 
+/// The guest gets meta-data as JSON, which knows finite numbers only.
+pub(in crate::manifest) fn refuse_infinite(
+    entries: &[(String, Data)],
+    text: &Spanned<String>,
+    diags: &mut Diagnostics,
+) {
+    for (key, _) in entries.iter().filter(|(_, value)| !value.is_finite()) {
+        diags.push(
+            Diagnostic::error(&text.place, "a number in it cannot be handed on")
+                .found(format!("key {key:?}"))
+                .allowed("finite numbers")
+                .help("write it in quotes if a text is meant"),
+        );
+    }
+}
+
 /// Reads a YAML or JSON mapping out of a text of its own.
 pub(crate) fn parse_map(text: &str) -> Result<Vec<(String, Data)>, String> {
     match parse_data(text, Limits::default())? {

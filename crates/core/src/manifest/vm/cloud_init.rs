@@ -53,7 +53,8 @@ impl VmCloudInit {
         let text = fields.spanned_text("userData", diags);
         let secret = read_reference(&mut fields, "secretRef", ObjectKind::Secret, diags);
         let map = read_reference(&mut fields, "configMapRef", ObjectKind::ConfigMap, diags);
-        let meta_data = fields.get("metaData").map(|view| view.entries(diags));
+        let meta_data = fields.get("metaData");
+        let meta_data = meta_data.map_or(Vec::new(), |view| read_meta_data(&view, diags));
         let ssh_keys = fields.items("sshKeys", diags);
         let ssh_keys = ssh_keys.iter().filter_map(|item| read_key(item, diags));
         let ssh_keys = ssh_keys.collect();
@@ -71,14 +72,18 @@ impl VmCloudInit {
             place: view.place.clone(),
             image_type: layout.map_or(ImageType::default(), |text| image_type(&text, diags)),
             user_data,
-            meta_data: meta_data
-                .unwrap_or_default()
-                .into_iter()
-                .map(|(key, value)| (key.to_owned(), value.data()))
-                .collect(),
+            meta_data,
             ssh_keys,
         })
     }
+}
+
+/// The guest gets it as JSON.
+fn read_meta_data(view: &View<'_>, diags: &mut Diagnostics) -> Vec<(String, Data)> {
+    let entries = view.entries(diags).into_iter();
+    let known =
+        entries.filter_map(|(key, value)| Some((key.to_owned(), value.finite_data(diags)?)));
+    known.collect()
 }
 
 /// A script begins with `#!`; everything else is a cloud-config.

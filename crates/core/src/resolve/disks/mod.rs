@@ -290,16 +290,29 @@ fn too_many(place: &Place, name: &str, bus: Bus, count: usize) -> Diagnostic {
     })
 }
 
-/// Names of equal beginning could be chosen so that their hashes agree too.
+/// Names of equal beginning could be chosen so that their hashes agree too. A
+/// disk that nobody wrote is not the one that is blamed.
 pub(super) fn refuse_equal_serials(users: &[User<'_>], diags: &mut Diagnostics) {
-    for (index, user) in users.iter().enumerate() {
-        let same = |other: &&User<'_>| other.disk.serial == user.disk.serial;
-        if let Some(other) = users[..index].iter().find(same) {
-            diags.push(
-                Diagnostic::error(user.place, "two disks would have one serial number")
-                    .found(format!("disks {} and {}", other.disk.name, user.disk.name))
-                    .help("rename one of the two, or give one a serial of its own"),
-            );
-        }
+    for (index, second) in users.iter().enumerate() {
+        let same = |other: &&User<'_>| other.disk.serial == second.disk.serial;
+        let Some(first) = users[..index].iter().find(same) else {
+            continue;
+        };
+        let only_first_written = second.disk.origin.is_none() && first.disk.origin.is_some();
+        let (blamed, other) = match only_first_written {
+            true => (first, second),
+            false => (second, first),
+        };
+        diags.push(
+            Diagnostic::error(blamed.serial, "two disks would have one serial number")
+                .found(format!(
+                    "{}, of disks {} and {}",
+                    blamed.disk.serial, first.disk.name, second.disk.name
+                ))
+                .help(format!(
+                    "rename one of the two, or give one a serial of its own; the other is at {}",
+                    other.serial
+                )),
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! VM objects: from what is written to a plan.
 
+mod answers;
 mod claim;
 mod cloud_init;
 mod direct;
@@ -9,15 +10,17 @@ mod master;
 mod matrix;
 mod target;
 
+pub(super) use answers::refuse_idle_answers;
+
 use uuid::Uuid;
 
 use super::disks::nodes::refuse_distant;
 use super::disks::{Home, refuse_equal_serials};
 use super::sharing::{User, refuse_two_users};
 use super::{Resolver, derived_uuid, domain_uuid, mac_address};
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{Cpu, Firmware, Interface, InterfaceModel, Uefi};
-use crate::manifest::VmObject;
+use crate::manifest::{DiskSpec, VmObject};
 use crate::names::{Namespace, PodUid, VolumeName};
 use crate::plan::{Draft, Launcher, Plan, PlannedDisk};
 
@@ -64,9 +67,17 @@ pub(super) fn users<'v>(
             owner: &vm.meta,
             kind: "VM",
             place: source.map_or(&vm.meta.place, |source| &source.place),
+            serial: spec.map_or(&vm.meta.place, serial_place),
             disk,
         }
     })
+}
+
+/// Where the serial number of a disk comes from.
+fn serial_place(spec: &DiskSpec) -> &Place {
+    let serial = spec.serial.as_ref().map(|serial| &serial.place);
+    let name = spec.name.as_ref().map(|name| &name.place);
+    serial.or(name).unwrap_or(&spec.place)
 }
 
 impl Resolver<'_> {
