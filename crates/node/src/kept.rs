@@ -11,6 +11,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::differences::differences;
+use crate::executor::is_cloned;
 use crate::failure::{Failure, Result, on};
 use crate::verbs::Node;
 
@@ -52,7 +53,8 @@ impl Node<'_> {
         };
         for disk in &plan.disks {
             let is_empty = disk.size.known().is_some_and(|size| size.as_bytes() == 0);
-            let Some(path) = path_of(disk).filter(|_| is_empty) else {
+            let is_needed = is_empty && !is_cloned(disk);
+            let Some(path) = path_of(disk).filter(|_| is_needed) else {
                 continue;
             };
             if let Some(before) = size_before(&kept, &disk.name, &path) {

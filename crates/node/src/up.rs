@@ -113,7 +113,7 @@ fn start(node: &Node<'_>, plan: &Plan) -> Result<Outcome> {
         }
     }
     let held = node.prepare(plan, held, &UntilInterrupted)?;
-    match node.start(plan, &UntilInterrupted) {
+    match node.start(plan, &held, &UntilInterrupted) {
         Ok(()) if plan.is_to_run() => Ok(Outcome::Started),
         Ok(()) => Ok(Outcome::Prepared),
         Err(failure) if before.is_some() && node.libvirt.is_alive() => Err(failure),

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::cut::{self, Cut};
 use crate::disk_names::with_disks;
-use crate::executor::{Executor, is_there, made_by, sweep_nodes, unmake};
+use crate::executor::{Executor, is_needless, is_there, made_by, sweep_nodes, unmake};
 use crate::failure::{Failure, Result};
 use crate::libvirt::{Event, Events, Libvirt, State};
 use crate::record::{Held, Made, Phase, Record, Records};
@@ -34,7 +34,7 @@ impl Node<'_> {
         let before = held.read()?;
         let shared = self.records.hold_shared_things()?;
         let outcome = self.intend(plan, &held, before.as_ref(), shared);
-        let outcome = outcome.and_then(|()| self.carry_out(plan, watch, is_preparation));
+        let outcome = outcome.and_then(|()| self.carry_out(plan, &held, watch, is_preparation));
         match outcome {
             Ok(()) => {
                 self.set_phase(&held, Phase::Ready)?;
@@ -66,8 +66,8 @@ impl Node<'_> {
     }
 
     /// Has a prepared VM run.
-    pub(crate) fn start(&self, plan: &Plan, watch: &dyn Watch) -> Result<()> {
-        let outcome = self.carry_out(plan, watch, |step| !is_preparation(step));
+    pub(crate) fn start(&self, plan: &Plan, held: &Held, watch: &dyn Watch) -> Result<()> {
+        let outcome = self.carry_out(plan, held, watch, |step| !is_preparation(step));
         // QEMU has opened its disks, or will not: no key is needed any more.
         let forgotten = self.forget_keys(plan);
         outcome.and(forgotten)
@@ -175,8 +175,8 @@ impl Node<'_> {
         before: Option<&Record>,
         _shared: File,
     ) -> Result<()> {
-        let made = plan.steps.iter().filter_map(made_by);
-        let made: Vec<Made> = made.collect();
+        let needed = plan.steps.iter().filter(|step| !is_needless(plan, step));
+        let made: Vec<Made> = needed.filter_map(made_by).collect();
         let known = |made: &Made| {
             before.is_some_and(|record| record.made.iter().any(|there| there.is_at(made)))
         };
@@ -229,6 +229,7 @@ impl Node<'_> {
     fn carry_out(
         &self,
         plan: &Plan,
+        held: &Held,
         watch: &dyn Watch,
         wanted: impl Fn(&Step) -> bool,
     ) -> Result<()> {
@@ -239,8 +240,10 @@ impl Node<'_> {
             user: self.libvirt.qemu_user()?,
             launcher: self.launcher,
             watch,
+            held,
         };
-        for step in plan.steps.iter().filter(|step| wanted(step)) {
+        let is_wanted = |step: &&Step| wanted(step) && !is_needless(plan, step);
+        for step in plan.steps.iter().filter(is_wanted) {
             cut::boundary(Cut::Before(step.kind()));
             if watch.cancelled() {
                 return Err(Failure::cancelled());

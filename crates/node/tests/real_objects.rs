@@ -177,6 +177,36 @@ fn copies_of_one_master_run_at_once() {
     }
 }
 
+/// A clone needs its master only while it is copied: another VM may write to the
+/// master while the clone runs, and the clone may start while the other does.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_master_is_free_once_it_is_cloned() {
+    let machine = Machine::new("object-cloned");
+    let file = machine.write("device.img", guest::waiting_disk());
+    let device = LoopDevice::attach(&file);
+    let of_device = claim("Block", &device.path);
+    let (of_file, _) = volume_with(&machine, &guest::waiting_disk());
+    let before = machine.things();
+    for (kind, objects) in [("device", of_device), ("file", of_file)] {
+        let [cloner, writer] = ["cloner", "writer"].map(|name| format!("object-{kind}-{name}"));
+        let of = |name: &str, disk: &str| write(&machine, name, vm(name, "", disk, &objects));
+        let cloning = of(&cloner, &with_copy(CLAIM, "clone"));
+        let writing = of(&writer, CLAIM);
+        machine.done(&["up", "-f", &cloning]);
+        machine.done(&["up", "-f", &writing]);
+        // Whoever would copy now is refused; who has its copy is not.
+        let late = format!("object-{kind}-cloner-late");
+        let late = machine.refused(&["up", "-f", &of(&late, &with_copy(CLAIM, "clone"))]);
+        let holder = format!("in use by VM default/{writer}");
+        assert!(late.contains(&holder), "{late}");
+        machine.destroy(&cloner);
+        machine.done(&["up", "-f", &cloning]);
+        machine.done(&["down", &cloner, &writer, "--grace", "0"]);
+        assert_eq!(machine.things(), before);
+    }
+}
+
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn a_disk_image_is_made_once_and_stays() {

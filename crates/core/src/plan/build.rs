@@ -97,6 +97,7 @@ impl Draft {
             let of_disk: Vec<_> = of_disk.into_iter().filter(|step| !fetched(step)).collect();
             steps.extend(of_disk);
             steps.extend(copy(disk));
+            steps.extend(end_lease(disk));
         }
         steps.extend(domain_steps(&domain));
         let launcher = self.launcher.as_ref();
@@ -170,6 +171,13 @@ fn lease(disk: &PlannedDisk) -> Option<Step> {
             Copy::Clone(_) => LeaseEnd::Copied,
             Copy::None | Copy::OnWrite(_) | Copy::OnRead(_) => LeaseEnd::Off,
         },
+    })
+}
+
+fn end_lease(disk: &PlannedDisk) -> Option<Step> {
+    let is_clone = matches!(disk.copy, Copy::Clone(_));
+    (is_clone && disk.storage.is_some()).then(|| Step::EndLease {
+        disk: disk.name.clone(),
     })
 }
 

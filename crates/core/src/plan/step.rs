@@ -32,6 +32,12 @@ pub enum Step {
         /// For how long.
         until: LeaseEnd,
     },
+    /// Give up the right to use storage whose bytes are copied: neither the
+    /// storage nor what shows it is needed any more.
+    EndLease {
+        /// Whose it was.
+        disk: String,
+    },
     /// See that servers do not lead into a network that is closed to VMs.
     CheckServers {
         /// Whose they are.
@@ -275,6 +281,7 @@ impl fmt::Display for Step {
                 };
                 write!(f, "lease {storage}, {}, {until}", access.name())
             }
+            Self::EndLease { disk } => write!(f, "end the lease of {disk}: it is copied"),
             Self::CheckServers { hosts, .. } => write!(
                 f,
                 "check that {} leads into no closed network",

@@ -29,7 +29,7 @@ macro_rules! step_kinds {
 }
 
 step_kinds! {
-    CheckServers TakeLease EnsurePool PullImage CreateOverlay CloneMaster CreateVolume CreateDiskImage
+    CheckServers TakeLease EndLease EnsurePool PullImage CreateOverlay CloneMaster CreateVolume CreateDiskImage
     ExposeDevice ExposeFile ExposeSocket FillRoot DefineSecret AskContainer AttachIdentity WriteCloudInit
     WriteCephConfig WriteFirmwareVariables DefineDomain StartDomain
     JoinLauncher ResumeDomain

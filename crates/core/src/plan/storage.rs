@@ -31,6 +31,8 @@ pub enum Storage {
 }
 
 impl Storage {
+    const GLUSTER: &str = "gluster file";
+
     /// Something of a node.
     #[must_use]
     pub fn of_node(path: &str, number: Option<DeviceNumber>, nodes: Option<Vec<String>>) -> Self {
@@ -53,7 +55,7 @@ impl Storage {
     /// A file on a Gluster volume.
     #[must_use]
     pub fn gluster<'m>(hosts: impl Iterator<Item = &'m str>, volume: &str, path: &str) -> Self {
-        Self::clustered("gluster file", hosts, format!("{volume}/{path}"))
+        Self::clustered(Self::GLUSTER, hosts, format!("{volume}/{path}"))
     }
 
     /// A directory of a Ceph filesystem.
@@ -167,6 +169,23 @@ impl Storage {
         }
     }
 
+    /// Whether both may be the same storage although nothing shows it: equal
+    /// names in clusters that share no server that is written.
+    #[must_use]
+    pub fn may_be(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Clustered { what, name, .. },
+                Self::Clustered {
+                    what: other_what,
+                    name: other_name,
+                    ..
+                },
+            ) => (what, name) == (other_what, other_name) && !self.is(other),
+            _ => false,
+        }
+    }
+
     /// Words of which two equal storages have at least one in common: they
     /// need to be compared with few others only.
     pub(crate) fn keys(&self) -> Vec<String> {
@@ -196,8 +215,14 @@ impl fmt::Display for Storage {
                 ..
             } => write!(f, "block device {number}"),
             Self::OfNode { path, .. } => f.write_str(path),
+            // Until the cluster itself is asked who it is, its servers stand for it.
             Self::Clustered { what, hosts, name } => {
-                write!(f, "{what} {name} at {}", hosts.join(", "))
+                let servers = match *what {
+                    Self::GLUSTER => "servers",
+                    _ => "monitors",
+                };
+                let hosts = hosts.join(", ");
+                write!(f, "{what} {name} of the cluster with {servers} {hosts}")
             }
             Self::Named(name) => f.write_str(name),
         }
@@ -222,6 +247,8 @@ mod tests {
     fn clusters_that_share_no_monitor_are_two() {
         assert!(rbd(&["a", "B"]).is(&rbd(&["b", "c"])));
         assert!(!rbd(&["a"]).is(&rbd(&["b"])));
+        assert!(rbd(&["a"]).may_be(&rbd(&["b"])));
+        assert!(!rbd(&["a"]).may_be(&rbd(&["a"])));
     }
 
     #[test]

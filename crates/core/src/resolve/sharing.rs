@@ -25,9 +25,11 @@ pub(super) fn refuse_two_users<'p>(all: impl Iterator<Item = User<'p>>, diags: &
     let mut users: HashMap<String, Vec<User<'p>>> = HashMap::new();
     for user in all {
         let keys = user.keys();
-        let mut others = keys.iter().filter_map(|key| users.get(key)).flatten();
-        if let Some(other) = others.find(|other| user.disturbs(other)) {
+        let others = || keys.iter().filter_map(|key| users.get(key)).flatten();
+        if let Some(other) = others().find(|other| user.disturbs(other)) {
             diags.push(user.refusal(other));
+        } else if let Some(other) = others().find(|other| user.may_disturb(other)) {
+            diags.push(user.doubt(other));
         }
         for key in keys {
             users.entry(key).or_default().push(user);
@@ -71,6 +73,35 @@ impl<'p> User<'p> {
         }
         let storages = self.disk.storage.as_ref().zip(other.disk.storage.as_ref());
         self.has_claim_of(other) || storages.is_some_and(|(ours, theirs)| ours.is(theirs))
+    }
+
+    fn may_disturb(&self, other: &Self) -> bool {
+        let storages = self.disk.storage.as_ref().zip(other.disk.storage.as_ref());
+        let agree = self.disk.access.agrees_with(other.disk.access);
+        !agree && storages.is_some_and(|(ours, theirs)| ours.may_be(theirs))
+    }
+
+    /// A cluster tells who it is only when it is asked.
+    fn doubt(&self, other: &Self) -> Diagnostic {
+        let storage = self.disk.storage.as_ref();
+        let name = storage.map(Storage::name).unwrap_or_default();
+        Diagnostic::notice(
+            self.place,
+            format!("{name} is used by two disks, of clusters that name no server in common"),
+        )
+        .found(format!(
+            "{} {}, disk {}, and {} {}, disk {}",
+            other.kind,
+            other.owner.name,
+            other.disk.name,
+            self.kind,
+            self.owner.name,
+            self.disk.name
+        ))
+        .help(format!(
+            "if it is one cluster, name its servers alike: what two VMs write is refused then; the first is at {}",
+            other.place
+        ))
     }
 
     fn refusal(&self, other: &Self) -> Diagnostic {

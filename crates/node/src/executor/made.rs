@@ -65,6 +65,7 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
         Step::DefineSecret { uuid, .. } => Made::Secret { uuid: *uuid },
         Step::DefineDomain { uuid, .. } => Made::Domain { uuid: *uuid },
         Step::CheckServers { .. }
+        | Step::EndLease { .. }
         | Step::PullImage { .. }
         | Step::FillRoot { .. }
         | Step::CreateDiskImage { .. }

@@ -9,6 +9,7 @@ mod expose;
 mod filesystem;
 mod host;
 mod launcher;
+mod leases;
 mod locked;
 mod made;
 mod nodes;
@@ -38,9 +39,11 @@ use uuid::Uuid;
 
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::{Libvirt, QemuUser};
+use crate::record::Held;
 
 pub(crate) use host::Host;
 pub(crate) use launcher::open_socket;
+pub(crate) use leases::{is_cloned, is_needless};
 pub(crate) use made::{is_there, made_by, unmake};
 pub(crate) use nodes::sweep_nodes;
 
@@ -54,6 +57,8 @@ pub(crate) struct Executor<'e> {
     /// The process that the VM runs for.
     pub(crate) launcher: Option<u32>,
     pub(crate) watch: &'e dyn Watch,
+    /// The VM's record.
+    pub(crate) held: &'e Held,
 }
 
 impl Executor<'_> {
@@ -78,6 +83,7 @@ impl Executor<'_> {
             }
             // The VM's record is the lease.
             Step::TakeLease { .. } => Ok(()),
+            Step::EndLease { disk } => self.end_lease(disk),
             Step::CreateOverlay {
                 file,
                 backing,

@@ -173,6 +173,19 @@ impl Held {
         replace_file(&path, &text, 0o600).map_err(|error| on(&path, "written", error))
     }
 
+    /// Forgets what is not there any more.
+    pub(crate) fn forget_made(&self, is_gone: impl Fn(&Made) -> bool) -> Result<()> {
+        let Some(mut record) = self.read()? else {
+            return Ok(());
+        };
+        let before = record.made.len();
+        record.made.retain(|made| !is_gone(made));
+        match record.made.len() == before {
+            true => Ok(()),
+            false => self.write(&record),
+        }
+    }
+
     /// Says that all of it is about to go. Where there is no room for that it goes
     /// all the same: that makes room, and whoever comes next makes it anew.
     pub(crate) fn mark_releasing(&self, record: &Record) -> Result<()> {

@@ -49,7 +49,7 @@ impl Kind {
             | StepKind::DefineDomain
             | StepKind::StartDomain => Self::NewVolume,
             StepKind::ExposeDevice | StepKind::TakeLease => Self::RawDevice,
-            StepKind::CloneMaster | StepKind::CreateDiskImage => Self::Object,
+            StepKind::CloneMaster | StepKind::EndLease | StepKind::CreateDiskImage => Self::Object,
             StepKind::WriteFirmwareVariables => Self::Uefi,
             // Refused before anything is begun: they need a cluster.
             StepKind::AskContainer | StepKind::AttachIdentity => Self::Ceph,
@@ -97,6 +97,8 @@ impl Fixture {
             Kind::NewVolume | Kind::Ceph => (None, None),
             Kind::Object | Kind::Uefi => {
                 std::fs::create_dir_all(machine.path("volume")).unwrap();
+                std::fs::create_dir_all(machine.path("volume-master")).unwrap();
+                machine.write_zeroes("volume-master/disk.img", 1 << 20);
                 (Some(machine.path("volume/disk.img")), None)
             }
             Kind::DiskImage => {
@@ -207,16 +209,22 @@ fn object(name: &str, firmware: &str, path: &str) -> String {
     format!(
         "apiVersion: disklet.io/v1alpha1\nkind: VM\nmetadata:\n  name: {name}\nspec:\n  domain:\n    memory: 64Mi\n    firmware: {{type: {firmware}}}\n\
          \x20   devices:\n      disks:\n      - source: {{image: {{name: virtlet.cloud/tiny}}}}\n        copy: {{mode: clone}}\n\
-         \x20     - type: PersistentVolumeClaim\n        source: {{name: data, create: true}}\n        target: {{bus: scsi, device: sdb}}\n{}",
+         \x20     - type: PersistentVolumeClaim\n        source: {{name: data, create: true}}\n        target: {{bus: scsi, device: sdb}}\n\
+         \x20     - source: {{pvc: {{claimname: master}}}}\n        copy: {{mode: clone}}\n{}",
         claimed("Filesystem", path)
+            + &claimed_as("master", "Filesystem", &format!("{path}-master"))
     )
 }
 
 fn claimed(mode: &str, path: &str) -> String {
+    claimed_as("data", mode, path)
+}
+
+fn claimed_as(name: &str, mode: &str, path: &str) -> String {
     format!(
-        "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data}}\n\
-             spec: {{accessModes: [ReadWriteOnce], volumeMode: {mode}, storageClassName: '', resources: {{requests: {{storage: 4Mi}}}}}}\n\
-             ---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: data}}\n\
+        "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\n\
+             spec: {{volumeName: {name}, accessModes: [ReadWriteOnce], volumeMode: {mode}, storageClassName: '', resources: {{requests: {{storage: 4Mi}}}}}}\n\
+             ---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {name}}}\n\
              spec: {{accessModes: [ReadWriteOnce], volumeMode: {mode}, capacity: {{storage: 8Mi}}, hostPath: {{path: {path}}}}}\n"
     )
 }
