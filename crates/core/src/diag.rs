@@ -96,8 +96,7 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file: String = self.file.chars().flat_map(printable).collect();
-        f.write_str(&file)?;
+        f.write_str(&shown(&self.file))?;
         match self.pos.line {
             0 => Ok(()),
             line => write!(f, ":{line}:{}", self.pos.column),
@@ -261,6 +260,11 @@ fn within(text: &str, most: usize) -> String {
         out.push('…');
     }
     out
+}
+
+/// A text in which what would not show is escaped.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().flat_map(printable).collect()
 }
 
 fn printable(c: char) -> impl Iterator<Item = char> {

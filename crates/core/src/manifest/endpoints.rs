@@ -1,8 +1,10 @@
 //! Endpoints: the servers of a Gluster volume.
 
-use crate::diag::Diagnostics;
+use std::net::IpAddr;
+
+use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::Namespace;
-use crate::yaml::View;
+use crate::yaml::{Spanned, View};
 
 use super::Meta;
 
@@ -12,7 +14,7 @@ pub struct Endpoints {
     /// Who it is.
     pub meta: Meta,
     /// The addresses of all its subsets, in order.
-    pub addresses: Vec<String>,
+    pub addresses: Vec<IpAddr>,
 }
 
 impl Endpoints {
@@ -31,7 +33,7 @@ impl Endpoints {
             for address in subset.items("addresses", diags) {
                 let fields = address.fields(diags);
                 let ip = fields.and_then(|mut fields| fields.required_text("ip", diags));
-                addresses.extend(ip.map(|ip| ip.value));
+                addresses.extend(ip.and_then(|ip| read_address(&ip, diags)));
             }
             subset.tell_slips(diags);
         }
@@ -41,4 +43,16 @@ impl Endpoints {
             addresses,
         })
     }
+}
+
+fn read_address(text: &Spanned<String>, diags: &mut Diagnostics) -> Option<IpAddr> {
+    let address = text.value.parse().ok();
+    if address.is_none() {
+        diags.push(
+            Diagnostic::error(&text.place, "not an IP address")
+                .found(format!("{:?}", text.value))
+                .allowed("an IPv4 or IPv6 address"),
+        );
+    }
+    address
 }

@@ -4,10 +4,11 @@
 //! wrong with them for QEMU is told when a disk wants them.
 
 use crate::diag::Diagnostics;
-use crate::names::ObjectName;
+use crate::names::{Namespace, ObjectName};
 use crate::yaml::{Fields, Spanned, View};
 
 use super::address::spanned_int;
+use super::meta::parse_name;
 use super::volume::{Author, SecretRef};
 
 /// A unit of an iSCSI target.
@@ -54,9 +55,9 @@ pub struct RbdVolume {
 #[derive(Debug, Clone)]
 pub struct GlusterfsVolume {
     /// The Endpoints that list its servers.
-    pub endpoints: Option<Spanned<String>>,
+    pub endpoints: Option<Spanned<ObjectName>>,
     /// Their namespace; absent: the claim's.
-    pub namespace: Option<String>,
+    pub namespace: Option<Namespace>,
     /// The volume.
     pub path: Option<Spanned<String>>,
     /// Nobody writes to it.
@@ -117,9 +118,17 @@ impl RbdVolume {
 impl GlusterfsVolume {
     pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
+        let endpoints = fields.spanned_text("endpoints", diags);
+        let namespace = fields.spanned_text("endpointsNamespace", diags);
         let volume = Self {
-            endpoints: fields.spanned_text("endpoints", diags),
-            namespace: fields.text("endpointsNamespace", diags).map(str::to_owned),
+            endpoints: match endpoints {
+                Some(name) => Some(parse_name(name, ObjectName::parse, diags)?),
+                None => None,
+            },
+            namespace: match namespace {
+                Some(name) => Some(parse_name(name, Namespace::parse, diags)?.value),
+                None => None,
+            },
             path: fields.spanned_text("path", diags),
             read_only: fields.flag("readOnly", diags),
         };
@@ -136,12 +145,4 @@ fn read_secret(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<Secre
 impl RbdVolume {
     /// Kubernetes' default.
     pub const POOL: &str = "rbd";
-}
-
-impl GlusterfsVolume {
-    /// The Endpoints' name.
-    #[must_use]
-    pub fn endpoints_name(&self) -> Option<ObjectName> {
-        ObjectName::parse(&self.endpoints.as_ref()?.value).ok()
-    }
 }

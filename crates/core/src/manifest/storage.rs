@@ -1,5 +1,9 @@
 //! What a PersistentVolume's bytes are known by, and on which nodes they are.
 
+use disklet_flexvolume::Monitor;
+
+use crate::diag::shown;
+use crate::source::Endpoint;
 use crate::yaml::{Node, Value};
 
 /// The fields of a source by which its driver knows the storage.
@@ -77,7 +81,7 @@ pub(super) fn remote(volume: &Node) -> Option<RemoteStorage> {
 
 /// The same for spellings of one thing, and without what does not show.
 fn canonical(field: &str, word: &str) -> String {
-    let word: String = word.chars().flat_map(char::escape_debug).collect();
+    let word = shown(word);
     match field {
         "server" | "driver" => word.trim_end_matches('.').to_ascii_lowercase(),
         "path" => {
@@ -89,7 +93,11 @@ fn canonical(field: &str, word: &str) -> String {
 }
 
 /// A monitor listens on several ports, of which one or the other is written.
+/// An address has one spelling, wherever it is read.
 fn host_of(monitor: &str) -> String {
+    if let Some(endpoint) = Endpoint::parse(monitor, Monitor::DEFAULT_PORT) {
+        return endpoint.host().to_owned();
+    }
     let host = match monitor.strip_prefix('[') {
         Some(rest) => rest.split(']').next(),
         None => monitor.split(':').next(),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::diag::shown;
 use crate::facts::DeviceNumber;
 use crate::source::{Endpoint, Iqn, Lun, Nbd, NbdServer, Network};
 
@@ -69,7 +70,10 @@ impl Storage {
         hosts: impl Iterator<Item = &'m str>,
         name: String,
     ) -> Self {
-        let mut hosts: Vec<_> = hosts.map(str::to_ascii_lowercase).collect();
+        // Some come from volumes that only the kubelet opens, unchecked.
+        let name = shown(&name);
+        let hosts = hosts.map(|host| shown(host).to_ascii_lowercase());
+        let mut hosts: Vec<_> = hosts.collect();
         hosts.sort();
         hosts.dedup();
         Self::Clustered { what, hosts, name }
@@ -249,6 +253,15 @@ mod tests {
         assert!(!rbd(&["a"]).is(&rbd(&["b"])));
         assert!(rbd(&["a"]).may_be(&rbd(&["b"])));
         assert!(!rbd(&["a"]).may_be(&rbd(&["a"])));
+    }
+
+    #[test]
+    fn names_show_as_they_are() {
+        let odd = Storage::rbd(["a\u{202e}b"].into_iter(), "p", "x\u{1b}[2J\n");
+        assert_eq!(
+            odd.to_string(),
+            "rbd image p/x\\u{1b}[2J\\n of the cluster with monitors a\\u{202e}b"
+        );
     }
 
     #[test]

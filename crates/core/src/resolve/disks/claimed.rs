@@ -115,17 +115,14 @@ impl Resolver<'_> {
         own: &Namespace,
         volume: &GlusterfsVolume,
     ) -> Option<Vec<Endpoint>> {
-        let named = volume.namespace.as_deref();
-        let named = named.and_then(|name| Namespace::parse(name).ok());
-        let key = (
-            named.unwrap_or_else(|| own.clone()),
-            volume.endpoints_name()?,
-        );
+        let namespace = volume.namespace.as_ref().unwrap_or(own);
+        let name = &volume.endpoints.as_ref()?.value;
+        let key = (namespace.clone(), name.clone());
         let endpoints = self.objects.endpoints.get(&key);
         let endpoints = self.missing.note(endpoints, || Reference::Endpoints(key))?;
         let hosts = endpoints.addresses.iter();
         let hosts: Vec<_> = hosts
-            .filter_map(|ip| Endpoint::new(ip, Gluster::PORT))
+            .filter_map(|address| Endpoint::new(&address.to_string(), Gluster::PORT))
             .collect();
         (!hosts.is_empty()).then_some(hosts)
     }

@@ -150,7 +150,7 @@ impl<'r> Resolver<'r> {
         let name = part(volume.endpoints.as_ref(), at, "endpoints", diags)?;
         let own = wanted.vm.namespace();
         let Some(hosts) = self.gluster_hosts(own, volume) else {
-            let namespace = volume.namespace.as_deref().unwrap_or(own.as_str());
+            let namespace = volume.namespace.as_ref().unwrap_or(own);
             diags.push(
                 Diagnostic::error(
                     &name.place,
