@@ -114,7 +114,10 @@ fn login(
 ) -> Option<Login> {
     let shows = |user: &&str| !user.is_empty() && !user.chars().any(is_unprintable);
     let user = text_under(object, users).filter(shows);
-    if let (Some(user), Some(password)) = (user, text_under(object, passwords)) {
+    // To QEMU a password ends at the first zero.
+    let is_whole = |password: &&str| !password.is_empty() && !password.contains('\0');
+    let password = text_under(object, passwords).filter(is_whole);
+    if let (Some(user), Some(password)) = (user, password) {
         return Some(Login {
             user: user.to_owned(),
             password: Secret::new(password),

@@ -106,6 +106,8 @@ pub enum NotDirect {
     Credentials,
     /// It has a query, which may be a signature.
     Query,
+    /// It is a server's alone.
+    NoFile,
     /// Its path is not text, or has an invisible character in it.
     Path,
     /// Its host is none.

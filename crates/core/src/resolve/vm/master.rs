@@ -186,9 +186,14 @@ impl<'r> Resolver<'r> {
         };
         let place = auth.map_or(&url.place, |secret| &secret.place);
         let file = match (WebFile::of(&url.value), is_clone) {
-            (Ok(file), _) if file.query.is_none() || is_clone => file,
-            (Ok(_), _) => {
-                diags.push(not_direct(NotDirect::Query, &url.place));
+            (Ok(file), true) => file,
+            (Ok(file), false) if file.query.is_none() && !file.path.is_empty() => file,
+            (Ok(file), false) => {
+                let why = match file.query {
+                    Some(_) => NotDirect::Query,
+                    None => NotDirect::NoFile,
+                };
+                diags.push(not_direct(why, &url.place));
                 return None;
             }
             (Err(why), _) => {
@@ -359,6 +364,8 @@ fn not_direct(why: NotDirect, place: &Place) -> Diagnostic {
             "QEMU cannot be given an address with a query: it may be a signature",
         )
         .help(clone),
+        NotDirect::NoFile => Diagnostic::error(place, "the address has no path to a file")
+            .allowed("such as https://images.example.com/debian.raw"),
         NotDirect::Path => Diagnostic::error(
             place,
             "the address has a path that is not text, or with an invisible character",

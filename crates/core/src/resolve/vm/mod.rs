@@ -21,7 +21,7 @@ use super::{Resolver, derived_uuid, domain_uuid, mac_address};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{Cpu, Firmware, Interface, InterfaceModel, Uefi};
 use crate::manifest::{DiskSpec, VmObject};
-use crate::names::{Namespace, PodUid, VolumeName};
+use crate::names::{Namespace, ObjectName, PodUid, VolumeName};
 use crate::plan::{Draft, Launcher, Plan, PlannedDisk};
 
 /// The VM whose disks are being resolved.
@@ -113,7 +113,7 @@ impl Resolver<'_> {
         let draft = Draft {
             namespace: object.meta.namespace.clone(),
             name: object.meta.name.clone(),
-            suffix: object.meta.name.to_string(),
+            suffix: domain_suffix(&object.meta.name),
             uuid,
             memory: memory.map_or(self.config.default_memory, |memory| memory.value),
             vcpus: object.cpu.count,
@@ -169,6 +169,13 @@ impl Resolver<'_> {
         refuse_two_users(users.into_iter(), diags);
         disks
     }
+}
+
+/// libvirt makes files of a domain's name, and no file has a name of more than
+/// 255 bytes. The UUID before it tells two apart whose names begin alike.
+fn domain_suffix(name: &ObjectName) -> String {
+    const MOST: usize = 200;
+    name.as_str().chars().take(MOST).collect()
 }
 
 fn interfaces(vm: Vm<'_>) -> Vec<Interface> {
