@@ -98,7 +98,7 @@ impl Machine {
             held = node.records.hold(plan.uuid)?;
         }
         let held = node.prepare(plan, held, &self.unwanted)?;
-        node.start(plan, &self.unwanted)?;
+        node.start(plan, &held, &self.unwanted)?;
         node.set_phase(&held, Phase::Running)
     }
 }
