@@ -11,6 +11,7 @@
 
 pub mod cloudinit;
 pub mod config;
+pub mod crd;
 pub mod diag;
 pub mod domain;
 pub mod facts;

@@ -275,6 +275,8 @@ impl<'n> Fields<'n> {
 
     /// The field, unless it is absent or null.
     pub fn get(&mut self, key: &str) -> Option<View<'n>> {
+        #[cfg(test)]
+        asked::note(&self.view.place, key);
         let Some(index) = self.entries.iter().position(|entry| &*entry.key == key) else {
             self.missed.push(key.into());
             return None;
@@ -386,5 +388,31 @@ impl<'n> Fields<'n> {
                     .did_you_mean(key, known.iter().copied()),
             );
         }
+    }
+}
+
+/// Which fields a reader looks for, so that tests can compare them with what is
+/// written about them elsewhere.
+#[cfg(test)]
+pub(crate) mod asked {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use crate::diag::Place;
+
+    thread_local! {
+        static ASKED: RefCell<BTreeSet<(String, String)>> = RefCell::default();
+    }
+
+    pub(super) fn note(at: &Place, key: &str) {
+        let entry = (at.path.to_string(), key.to_owned());
+        ASKED.with_borrow_mut(|asked| asked.insert(entry));
+    }
+
+    /// What was looked for in the mapping at a path since it was asked last.
+    pub(crate) fn take(at: &str) -> BTreeSet<String> {
+        let asked = ASKED.take();
+        let here = asked.into_iter().filter(|(path, _)| path == at);
+        here.map(|(_, key)| key).collect()
     }
 }

@@ -16,6 +16,8 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use fields::asked;
 pub use fields::{Fields, Spanned, View};
 pub use parse::{Limits, ParseError, documents, documents_for};
 

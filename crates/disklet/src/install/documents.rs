@@ -1,0 +1,130 @@
+//! The manifests of an installation.
+
+use sha2::{Digest, Sha256};
+
+use super::LibvirtChoice;
+use super::settings::Settings;
+use super::template::{Fill, block, fill, scalar};
+use crate::crd;
+
+const NAMESPACE: &str = include_str!("objects/namespace.yaml");
+const CONTROLLER_RIGHTS: &str = include_str!("objects/controller-rights.yaml");
+const AGENT_RIGHTS: &str = include_str!("objects/agent-rights.yaml");
+const CONFIG: &str = include_str!("objects/config.yaml");
+const LIBVIRT: &str = include_str!("objects/libvirt.yaml");
+const AGENT: &str = include_str!("objects/agent.yaml");
+const CONTROLLER: &str = include_str!("objects/controller.yaml");
+const WEBHOOK: &str = include_str!("objects/webhook.yaml");
+
+impl Settings {
+    /// All of them, in the order in which they are to be applied.
+    pub(super) fn documents(&self) -> Vec<String> {
+        let gaps = self.gaps();
+        let filled = |template| fill(template, &gaps);
+        let mut documents = vec![filled(NAMESPACE)];
+        documents.extend(crd::documents());
+        documents.extend([CONTROLLER_RIGHTS, AGENT_RIGHTS, CONFIG].map(filled));
+        if self.libvirt == LibvirtChoice::Pod {
+            documents.push(filled(LIBVIRT));
+        }
+        documents.extend([AGENT, CONTROLLER, WEBHOOK].map(filled));
+        documents
+    }
+
+    fn gaps(&self) -> Vec<(&'static str, Fill)> {
+        let text = |text: &str| Fill::Text(text.to_owned());
+        let config = &self.config;
+        let below = |dir: &str, name: &str| Fill::Text(format!("{dir}/libvirt{name}"));
+        let (shown, mounted) = self.other_directories();
+        let [libvirt_uri, libvirt_mounts, libvirt_volumes] = self.libvirt_of_agent();
+        vec![
+            ("namespace", text(self.namespace.as_str())),
+            ("image", text(&self.image)),
+            ("node-image", text(&self.node_image)),
+            ("replicas", Fill::Yaml(self.replicas.to_string())),
+            ("node-selector", Fill::Yaml(self.selector())),
+            ("raw-devices", text(&self.raw_devices)),
+            ("config", Fill::Yaml(block(&self.config_text, 2))),
+            ("config-digest", Fill::Text(self.config_digest())),
+            ("data-dir", text(&config.data_dir)),
+            ("run-dir", text(&config.run_dir)),
+            ("kubelet-root", text(&config.kubelet_root)),
+            ("flexvolume-dir", text(&self.flexvolume_dir)),
+            ("libvirt-run", below(&config.run_dir, "")),
+            ("libvirt-lib", below(&config.data_dir, "/lib")),
+            ("libvirt-etc", below(&config.data_dir, "/etc")),
+            ("libvirt-cache", below(&config.data_dir, "/cache")),
+            ("libvirt-log", below(&config.data_dir, "/log")),
+            ("libvirt-uri", libvirt_uri),
+            ("libvirt-mounts", libvirt_mounts),
+            ("libvirt-volumes", libvirt_volumes),
+            ("pool-mounts", Fill::Lines(mounted)),
+            ("pool-volumes", Fill::Lines(shown)),
+        ]
+    }
+
+    /// Where the agent finds libvirt, and what it must see for that.
+    fn libvirt_of_agent(&self) -> [Fill; 3] {
+        let lines = |line: &str| Fill::Lines(vec![line.to_owned()]);
+        match self.libvirt {
+            LibvirtChoice::Pod => [
+                Fill::Text(format!(
+                    "qemu+unix:///system?socket={}/libvirt/libvirt-sock",
+                    self.config.run_dir
+                )),
+                Fill::Lines(Vec::new()),
+                Fill::Lines(Vec::new()),
+            ],
+            LibvirtChoice::Host => [
+                Fill::Text("qemu:///system".to_owned()),
+                lines(
+                    "- {name: libvirt, mountPath: /run/libvirt, mountPropagation: HostToContainer}",
+                ),
+                lines("- {name: libvirt, hostPath: {path: /run/libvirt, type: Directory}}"),
+            ],
+        }
+    }
+
+    /// Volumes and mounts of the pools, and of what maps images' names, unless they
+    /// are in directories that are shown anyway.
+    fn other_directories(&self) -> (Vec<String>, Vec<String>) {
+        let config = &self.config;
+        let pools = config.pools.values().map(|pool| pool.path.as_str());
+        let paths = pools.chain(config.image_translations.as_deref());
+        let mut all = vec![&*config.data_dir, &*config.run_dir, &*config.kubelet_root];
+        let known = all.len();
+        for path in paths {
+            let is_below = |dir: &&str| std::path::Path::new(path).starts_with(dir);
+            if !all.iter().any(is_below) {
+                all.push(path);
+            }
+        }
+        let others = all.into_iter().skip(known).enumerate();
+        let lines = others.map(|(i, path)| {
+            let path = scalar(path);
+            (
+                format!("- {{name: directory-{i}, hostPath: {{path: {path}}}}}"),
+                format!("- {{name: directory-{i}, mountPath: {path}, mountPropagation: HostToContainer}}"),
+            )
+        });
+        lines.unzip()
+    }
+
+    fn selector(&self) -> String {
+        let labels = self.node_selector.iter();
+        let labels = labels.map(|(key, value)| format!("{}: {}", scalar(key), scalar(value)));
+        format!("{{{}}}", labels.collect::<Vec<_>>().join(", "))
+    }
+
+    fn config_digest(&self) -> String {
+        let digest = Sha256::new()
+            .chain_update(&self.config_text)
+            .chain_update([0])
+            .chain_update(&self.raw_devices)
+            .finalize();
+        digest[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+}

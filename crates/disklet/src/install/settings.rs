@@ -1,0 +1,190 @@
+//! What an administrator decides about an installation.
+
+use disklet::manifests::configuration_text;
+use disklet_core::config::{Config, RawDeviceGlob, command_line_place, parse_host_path};
+use disklet_core::diag::{Diagnostic, Diagnostics};
+use disklet_core::names::{ImageName, Namespace};
+
+use super::{InstallArgs, LibvirtChoice};
+
+pub(crate) const DEFAULT_NAMESPACE: &str = "disklet";
+/// Built here, and nowhere else: no registry has them.
+pub(super) const DEFAULT_IMAGE: &str = concat!("localhost/disklet:", env!("CARGO_PKG_VERSION"));
+pub(super) const DEFAULT_NODE_IMAGE: &str =
+    concat!("localhost/disklet-node:", env!("CARGO_PKG_VERSION"));
+pub(super) const DEFAULT_FLEXVOLUME_DIR: &str =
+    "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
+
+/// All of it, checked.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) image: String,
+    pub(super) node_image: String,
+    pub(super) namespace: Namespace,
+    pub(super) libvirt: LibvirtChoice,
+    /// What the nodes' configuration says, and the text that says it.
+    pub(super) config: Config,
+    pub(super) config_text: String,
+    pub(super) raw_devices: String,
+    pub(super) flexvolume_dir: String,
+    pub(super) node_selector: Vec<(String, String)>,
+    pub(super) replicas: u8,
+}
+
+impl Settings {
+    /// Nothing if one of the names cannot be used.
+    pub(super) fn read(args: &InstallArgs, diags: &mut Diagnostics) -> Option<Self> {
+        check_image("--image", &args.image, diags);
+        check_image("--node-image", &args.node_image, diags);
+        let namespace = read_namespace(&args.namespace, diags);
+        let (config, config_text) = read_config(args, diags);
+        let flexvolume_dir = host_path("--flexvolume-dir", &args.flexvolume_dir, diags);
+        let raw_devices = args.raw_devices.as_deref().unwrap_or_default();
+        if args.raw_devices.is_some() {
+            check_raw_devices(raw_devices, diags);
+        }
+        let labels = args.node_selector.iter();
+        let node_selector = labels
+            .filter_map(|label| read_label(label, diags))
+            .collect();
+        Some(Self {
+            image: args.image.clone(),
+            node_image: args.node_image.clone(),
+            namespace: namespace?,
+            libvirt: args.libvirt,
+            config,
+            config_text,
+            raw_devices: raw_devices.to_owned(),
+            flexvolume_dir: flexvolume_dir?,
+            node_selector,
+            replicas: args.replicas,
+        })
+    }
+}
+
+fn refuse(option: &str, found: &str, why: &str, allowed: &str, diags: &mut Diagnostics) {
+    let problem = Diagnostic::error(&command_line_place(option), why);
+    diags.push(problem.found(format!("{found:?}")).allowed(allowed));
+}
+
+/// A container's image, which the kubelet pulls: a name, no address.
+fn check_image(option: &str, name: &str, diags: &mut Diagnostics) {
+    let example = "such as registry.example.com/disklet:1";
+    match ImageName::parse(name) {
+        Err(error) => refuse(
+            option,
+            name,
+            &format!("the image's name {error}"),
+            example,
+            diags,
+        ),
+        Ok(_) if name.contains("://") => {
+            refuse(
+                option,
+                name,
+                "an address is no name of an image",
+                example,
+                diags,
+            );
+        }
+        Ok(_) => {}
+    }
+}
+
+/// The namespace is removed with us: it must not be one that others live in.
+fn read_namespace(name: &str, diags: &mut Diagnostics) -> Option<Namespace> {
+    match Namespace::parse(name) {
+        Ok(_) if name == "default" || name.starts_with("kube-") => {
+            let why = "Disklet needs a namespace of its own";
+            refuse(
+                "--namespace",
+                name,
+                why,
+                "another one, which may be new",
+                diags,
+            );
+            None
+        }
+        Ok(namespace) => Some(namespace),
+        Err(rule) => {
+            refuse("--namespace", name, "not a namespace", rule.allowed, diags);
+            None
+        }
+    }
+}
+
+/// The configuration, and the text that the nodes get: the administrator's own,
+/// or the directories.
+fn read_config(args: &InstallArgs, diags: &mut Diagnostics) -> (Config, String) {
+    let root = args.kubelet_root.as_deref();
+    let root = root.and_then(|root| host_path("--kubelet-root", root, diags));
+    let Some(path) = &args.config else {
+        let mut config = Config::default();
+        if let Some(root) = root {
+            config.kubelet_root = root;
+        }
+        let text = format!(
+            "dataDir: {}\nrunDir: {}\nkubeletRoot: {}\n",
+            config.data_dir,
+            config.run_dir,
+            super::template::scalar(&config.kubelet_root),
+        );
+        return (config, text);
+    };
+    let (config, text) = configuration_text(path, diags);
+    if let Some(root) = root.filter(|root| *root != config.kubelet_root) {
+        let why = "the configuration names another directory";
+        let problem = Diagnostic::error(&command_line_place("--kubelet-root"), why)
+            .found(format!("{root:?}, and there {:?}", config.kubelet_root))
+            .help("write it as kubeletRoot into the configuration, and leave the option out");
+        diags.push(problem);
+    }
+    (config, text)
+}
+
+fn host_path(option: &str, path: &str, diags: &mut Diagnostics) -> Option<String> {
+    match parse_host_path(path) {
+        Ok(path) => Some(path),
+        Err(why) => {
+            refuse(option, path, why, "an absolute path of the nodes", diags);
+            None
+        }
+    }
+}
+
+fn check_raw_devices(globs: &str, diags: &mut Diagnostics) {
+    let place = command_line_place("--raw-devices");
+    match RawDeviceGlob::parse_list(globs) {
+        Err(why) => diags.push(Diagnostic::error(&place, why)),
+        Ok(list) if list.is_empty() => diags.push(
+            Diagnostic::error(&place, "names no device")
+                .help("to allow none, write rawDevices: [] into the configuration (--config)"),
+        ),
+        Ok(_) => {}
+    }
+}
+
+fn read_label(text: &str, diags: &mut Diagnostics) -> Option<(String, String)> {
+    let word = |text: &str, most: usize| {
+        let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let ends = |c: char| c.is_ascii_alphanumeric();
+        text.len() <= most
+            && text.chars().all(inner)
+            && text.starts_with(ends)
+            && text.ends_with(ends)
+    };
+    let label = text.split_once('=').filter(|(key, value)| {
+        let (prefix, name) = key.rsplit_once('/').unwrap_or(("prefix", key));
+        word(prefix, 253) && word(name, 63) && (value.is_empty() || word(value, 63))
+    });
+    if label.is_none() {
+        refuse(
+            "--node-selector",
+            text,
+            "not a label with its value",
+            "such as vms=yes",
+            diags,
+        );
+    }
+    label.map(|(key, value)| (key.to_owned(), value.to_owned()))
+}
