@@ -10,6 +10,7 @@ use disklet::vms::VmCommand;
 
 use crate::image::ImageArgs;
 use crate::images::ImagesArgs;
+use crate::launch::LaunchArgs;
 
 /// Virtual-machine disks for Kubernetes.
 ///
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     Vm(VmCommand),
     Images(ImagesArgs),
     Image(ImageArgs),
+    Launch(LaunchArgs),
     /// Print a completion script for a shell
     ///
     /// For bash: `disklet completion bash > /etc/bash_completion.d/disklet`

@@ -4,6 +4,7 @@ mod args;
 mod handover;
 mod image;
 mod images;
+mod launch;
 mod plan;
 
 use std::process::ExitCode;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Images(args) => images::run(&args),
+        Command::Launch(args) => launch::run(&args),
         Command::Vm(_) => handover::hand_over(),
         Command::Completion { shell } => {
             let mut script = Vec::new();
