@@ -56,22 +56,22 @@ impl Storage {
     /// A file on a Gluster volume.
     #[must_use]
     pub fn gluster<'m>(hosts: impl Iterator<Item = &'m str>, volume: &str, path: &str) -> Self {
-        Self::clustered(Self::GLUSTER, hosts, format!("{volume}/{path}"))
+        Self::clustered(Self::GLUSTER, hosts, &format!("{volume}/{path}"))
     }
 
     /// A directory of a Ceph filesystem.
     #[must_use]
     pub fn cephfs<'m>(hosts: impl Iterator<Item = &'m str>, path: &str) -> Self {
-        Self::clustered("cephfs directory", hosts, path.to_owned())
+        Self::clustered("cephfs directory", hosts, path)
     }
 
     fn clustered<'m>(
         what: &'static str,
         hosts: impl Iterator<Item = &'m str>,
-        name: String,
+        name: &str,
     ) -> Self {
         // Some come from volumes that only the kubelet opens, unchecked.
-        let name = shown(&name);
+        let name = shown(name);
         let hosts = hosts.map(|host| shown(host).to_ascii_lowercase());
         let mut hosts: Vec<_> = hosts.collect();
         hosts.sort();
