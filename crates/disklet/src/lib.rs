@@ -1,6 +1,7 @@
 //! What Disklet's programs share at their edges: manifests from the command
 //! line, what this machine answers, and telling people what is wrong.
 
+pub mod cluster;
 pub mod manifests;
 pub mod progress;
 pub mod pull;

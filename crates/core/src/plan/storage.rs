@@ -50,7 +50,7 @@ impl Storage {
     /// one or the other is written.
     #[must_use]
     pub fn rbd<'m>(hosts: impl Iterator<Item = &'m str>, pool: &str, image: &str) -> Self {
-        Self::clustered("rbd image", hosts, format!("{pool}/{image}"))
+        Self::clustered("rbd image", hosts, &format!("{pool}/{image}"))
     }
 
     /// A file on a Gluster volume.

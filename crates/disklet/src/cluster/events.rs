@@ -1,0 +1,99 @@
+//! Events: what `kubectl describe` shows below an object.
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, PostParams};
+use kube::{Client, Error};
+
+/// Tells events in the name of a program. The core kind is used, since all
+/// versions of kubectl show how old such events are.
+#[derive(Clone)]
+pub struct Teller {
+    client: Client,
+    /// Such as `disklet-controller`.
+    program: &'static str,
+    /// Which of several, such as the name of a node.
+    host: Option<String>,
+}
+
+impl std::fmt::Debug for Teller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Teller")
+            .field("program", &self.program)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The API server takes no more.
+const LONGEST: usize = 1024;
+
+impl Teller {
+    /// Tells in the name of `program`.
+    #[must_use]
+    pub fn new(client: Client, program: &'static str, host: Option<String>) -> Self {
+        Self {
+            client,
+            program,
+            host,
+        }
+    }
+
+    /// Tells one event about an object.
+    ///
+    /// # Errors
+    /// The API server does not take it.
+    pub async fn tell(
+        &self,
+        about: ObjectReference,
+        is_warning: bool,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), Error> {
+        let now = Timestamp::now();
+        let namespace = about.namespace.clone().unwrap_or_default();
+        let name = about.name.clone().unwrap_or_default();
+        let event = Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+                namespace: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            involved_object: about,
+            type_: Some(if is_warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(reason.to_owned()),
+            message: Some(shortened(message)),
+            count: Some(1),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            source: Some(EventSource {
+                component: Some(self.program.to_owned()),
+                host: self.host.clone(),
+            }),
+            ..Event::default()
+        };
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        events.create(&PostParams::default(), &event).await?;
+        Ok(())
+    }
+}
+
+fn shortened(message: &str) -> String {
+    if message.len() <= LONGEST {
+        return message.to_owned();
+    }
+    let end = message.floor_char_boundary(LONGEST - '…'.len_utf8());
+    format!("{}…", &message[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_between_letters() {
+        let cut = shortened(&"ä".repeat(600));
+        assert!(cut.len() <= LONGEST && cut.ends_with("ä…"), "{}", cut.len());
+        assert_eq!(shortened("short"), "short");
+    }
+}
