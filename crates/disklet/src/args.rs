@@ -8,9 +8,12 @@ use clap_complete::Shell;
 use disklet::manifests::ManifestArgs;
 use disklet::vms::VmCommand;
 
+use crate::crd::CrdArgs;
 use crate::image::ImageArgs;
 use crate::images::ImagesArgs;
 use crate::launch::LaunchArgs;
+use crate::install::InstallArgs;
+use crate::uninstall::UninstallArgs;
 
 /// Virtual-machine disks for Kubernetes.
 ///
@@ -31,6 +34,9 @@ pub(crate) enum Command {
     Images(ImagesArgs),
     Image(ImageArgs),
     Launch(LaunchArgs),
+    Crd(CrdArgs),
+    Install(InstallArgs),
+    Uninstall(UninstallArgs),
     /// Print a completion script for a shell
     ///
     /// For bash: `disklet completion bash > /etc/bash_completion.d/disklet`

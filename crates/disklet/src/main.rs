@@ -1,11 +1,14 @@
 //! `disklet`: virtual-machine disks for Kubernetes, from the command line.
 
 mod args;
+mod crd;
 mod handover;
 mod image;
 mod images;
 mod launch;
+mod install;
 mod plan;
+mod uninstall;
 
 use std::process::ExitCode;
 
@@ -24,6 +27,9 @@ fn main() -> ExitCode {
         Command::Image(args) => image::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Launch(args) => launch::run(&args),
+        Command::Crd(args) => crd::run(&args),
+        Command::Install(args) => install::run(&args),
+        Command::Uninstall(args) => uninstall::run(&args),
         Command::Vm(_) => handover::hand_over(),
         Command::Completion { shell } => {
             let mut script = Vec::new();

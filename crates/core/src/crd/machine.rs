@@ -4,7 +4,10 @@ use super::disk::disk;
 use super::schema::Schema;
 
 pub(super) fn spec() -> Schema {
-    Schema::object("What the VM shall be.")
+    // Older API servers tell kubectl nothing of what is below it.
+    Schema::object(
+        "What the VM shall be: running (true or false); domain with memory (2Gi), cpu (2), firmware and devices.disks, each with a source (image, pvc, iscsi, rbd, nbd, gluster, http, container), target, copy and more; cloudInit with userData and sshKeys. Unknown fields are refused. docs/vm-objects.md has all of it.",
+    )
         .require(["domain"])
         .field(
             "running",

@@ -36,6 +36,13 @@ pub struct Definition {
 #[derive(Debug, Clone, Serialize)]
 struct Metadata {
     name: String,
+    labels: Labels,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Labels {
+    #[serde(rename = "app.kubernetes.io/part-of")]
+    part_of: &'static str,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -103,6 +110,7 @@ impl Definition {
             kind: "CustomResourceDefinition",
             metadata: Metadata {
                 name: format!("vms.{GROUP}"),
+                labels: Labels { part_of: "disklet" },
             },
             spec: Spec {
                 group: GROUP,
@@ -142,23 +150,18 @@ pub fn definitions() -> Vec<Definition> {
     vec![Definition::vm()]
 }
 
-/// The schema of a VM object.
+/// The schema of a VM object. For `metadata` the API server has its own and takes no
+/// other.
 #[must_use]
 pub fn vm_schema() -> Schema {
-    Schema::object("A virtual machine: its machine, its disks and what its guest is told at boot.")
+    // Closed, or `kubectl explain` would say nothing at all; kubectl itself refuses
+    // what is unknown here.
+    Schema::closed("A virtual machine: its machine, its disks and what its guest is told at boot.")
         .require(["spec"])
         .field("apiVersion", Schema::text("disklet.io/v1alpha1."))
         .field("kind", Schema::text("VM."))
-        .field("metadata", Schema::of_metadata())
         .field("spec", machine::spec())
         .field("status", status::status())
-}
-
-impl Schema {
-    /// The API server has a schema of its own for it and takes no other.
-    fn of_metadata() -> Self {
-        Self::closed("Name, namespace, labels.")
-    }
 }
 
 fn vm_columns() -> Vec<Column> {
@@ -188,11 +191,12 @@ fn vm_columns() -> Vec<Column> {
             )
         },
         column("IP", 1, ".status.podIP", "The guest's address"),
+        // Of a list the API server shows the first item only.
         column(
             "Disks",
             1,
-            ".status.disks[*].target",
-            "The disks as the guest names them",
+            ".status.conditions[?(@.type==\"DisksReady\")].status",
+            "Whether all its disks are there",
         ),
         column(
             "Reason",

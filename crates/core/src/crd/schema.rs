@@ -18,12 +18,6 @@ pub struct Schema {
     /// The words of a closed set.
     #[serde(rename = "enum", skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<&'static str>,
-    /// A number or a text.
-    #[serde(
-        rename = "x-kubernetes-int-or-string",
-        skip_serializing_if = "is_false"
-    )]
-    pub int_or_string: bool,
     /// Nothing is taken away that is not described.
     #[serde(
         rename = "x-kubernetes-preserve-unknown-fields",
@@ -98,12 +92,13 @@ impl Schema {
     }
 
     /// A number, or a text such as `10Gi`.
+    ///
+    /// Kubernetes has `x-kubernetes-int-or-string` for it. With that anywhere in a
+    /// definition, however, API servers (1.20 at least) cannot build a model of it
+    /// and take every list for one value: who applies a condition would remove
+    /// those of others.
     pub(super) fn number_or_text(description: &'static str) -> Self {
-        Self {
-            description,
-            int_or_string: true,
-            ..Self::default()
-        }
+        Self::any(description)
     }
 
     /// An object of ours. The API server would drop unknown fields without a
@@ -123,11 +118,7 @@ impl Schema {
     /// A value with a short form, which is no object, and a long one, which is.
     /// A structural schema has no words for that but "anything".
     pub(super) fn short_or_long(description: &'static str) -> Self {
-        Self {
-            description,
-            keeps_unknown: true,
-            ..Self::default()
-        }
+        Self::any(description)
     }
 
     /// A list.
@@ -179,6 +170,14 @@ impl Schema {
     pub(super) fn format(mut self, format: &'static str) -> Self {
         self.format = Some(format);
         self
+    }
+
+    fn any(description: &'static str) -> Self {
+        Self {
+            description,
+            keeps_unknown: true,
+            ..Self::default()
+        }
     }
 
     fn of(kind: Kind, description: &'static str) -> Self {

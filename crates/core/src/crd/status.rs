@@ -6,11 +6,15 @@ pub(super) fn status() -> Schema {
     Schema::closed("What is true of the VM now.")
         .field(
             "phase",
-            Schema::text("In one word: Pending, Starting, Running, Paused, Stopping, Stopped, Failed. conditions say why."),
+            Schema::text("In one word, such as Pending, Running, Stopped, Failed. conditions say why."),
         )
         .field(
             "observedGeneration",
             Schema::number("The generation of the spec that this speaks of.").format("int64"),
+        )
+        .field(
+            "restarts",
+            Schema::number("How often it was started again after it had ended by itself."),
         )
         .field("node", Schema::text("The node on which it runs."))
         .field("podIP", Schema::text("The guest's address: that of its pod."))
@@ -56,11 +60,11 @@ fn disk() -> Schema {
         .field("source", Schema::text("Where its bytes come from."))
         .field(
             "size",
-            Schema::number_or_text("How large the guest sees it, as a quantity."),
+            Schema::text("How large the guest sees it, as a quantity."),
         )
         .field(
             "allocation",
-            Schema::number_or_text("What it takes on the node, as a quantity."),
+            Schema::text("What it takes on the node, as a quantity."),
         )
         .field(
             "access",

@@ -208,7 +208,7 @@ fn every_value_has_the_type_that_the_reader_takes() {
             let problems = spot.problems_with(sample);
             let takes_type = !problems.iter().any(|p| is_wrong_type(&p.message));
             let by_schema = takes(&spot.schema, sample);
-            let several = spot.schema.kind.is_none() && !spot.schema.int_or_string;
+            let several = spot.schema.kind.is_none();
             if several {
                 assert!(by_schema, "{} {sample}", spot.shown());
             } else {
@@ -252,9 +252,6 @@ fn words_are_the_readers() {
 
 /// Whether the schema takes the type of a value.
 fn takes(schema: &Schema, value: &Json) -> bool {
-    if schema.int_or_string {
-        return value.is_string() || value.is_i64();
-    }
     match schema.kind {
         None => true,
         Some(Kind::Object) => value.is_object(),
@@ -277,7 +274,7 @@ fn the_schema_is_structural() {
             description,
             ..
         } = &spot.schema;
-        let typed = kind.is_some() || spot.schema.int_or_string || spot.schema.keeps_unknown;
+        let typed = kind.is_some() || spot.schema.keeps_unknown;
         assert!(typed, "{} has no type", spot.shown());
         assert_eq!(
             *kind == Some(Kind::Array),

@@ -143,6 +143,14 @@ pub fn configuration_file(path: Option<&Path>, diags: &mut Diagnostics) -> Confi
     configuration(&mut Reader::default(), own_directories(), path, diags)
 }
 
+/// The configuration of a file, for nodes as root sets them up, and its text.
+pub fn configuration_text(path: &Path, diags: &mut Diagnostics) -> (Config, String) {
+    match Reader::default().read_file(path, diags) {
+        Some(input) => (Config::default().read(&input, diags), input.text),
+        None => (Config::default(), String::new()),
+    }
+}
+
 /// What stands in a file, or in the YAML and JSON files of a directory.
 pub fn inputs(path: &Path, diags: &mut Diagnostics) -> Vec<Input> {
     let mut reader = Reader::default();

@@ -1,0 +1,133 @@
+//! `disklet uninstall`: takes from a cluster what `disklet install` has given it.
+
+mod cluster;
+mod ours;
+mod remove;
+mod vms;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+
+use crate::install::DEFAULT_NAMESPACE;
+use cluster::Cluster;
+
+/// Remove Disklet from a cluster.
+///
+/// Refuses while VMs are on nodes: without agents nobody would end them, free
+/// their storage or even see them. Stop them first (`running: false`, or delete
+/// them).
+///
+/// VM objects that do not run stay in the cluster, and with them the definition of
+/// VM objects: after a new installation they are there again. Without VM objects
+/// the definition goes, too.
+///
+/// What stays on the nodes: their data directory (/var/lib/disklet) with the images, and
+/// the FlexVolume driver in the kubelet's directory of plugins, which
+/// `disklet-flexvolume uninstall DIR` removes.
+#[derive(Debug, ClapArgs)]
+#[command(verbatim_doc_comment, after_long_help = EXAMPLES)]
+pub(crate) struct UninstallArgs {
+    /// Where it is installed
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
+
+    /// Delete all VM objects first, running or not, and wait until their nodes
+    /// have freed everything. Lost are: what guests have not written to their
+    /// disks yet, root overlays, clones and ephemeral volumes, and the VM objects
+    /// themselves. Claims and disks at servers stay
+    #[arg(long)]
+    force: bool,
+
+    /// Only say what would be removed
+    #[arg(long)]
+    dry_run: bool,
+
+    /// How long to wait for VMs to end, and for the namespace to go, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
+
+    /// The kubeconfig [default: as kubectl: KUBECONFIG, ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The kubeconfig's context [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  disklet uninstall --dry-run
+  kubectl delete vms --all --all-namespaces && disklet uninstall
+
+Exit code: 0 removed, 1 refused or failed (the reason is on standard error), 2 wrong usage.";
+
+pub(crate) fn run(args: &UninstallArgs) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let done = match runtime {
+        Ok(runtime) => runtime.block_on(uninstall(args)),
+        Err(error) => Err(Refusal::new(format!("no runtime: {error}"))),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            let mut out = io::stderr().lock();
+            // Nobody is left to tell if this fails.
+            let _ = writeln!(out, "error: {}", refusal.why);
+            if let Some(help) = refusal.help {
+                let _ = writeln!(out, "  help: {help}");
+            }
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Why nothing, or no more, was removed.
+#[derive(Debug)]
+struct Refusal {
+    why: String,
+    help: Option<String>,
+}
+
+impl Refusal {
+    fn new(why: impl Into<String>) -> Self {
+        let (why, help) = (why.into(), None);
+        Self { why, help }
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+async fn uninstall(args: &UninstallArgs) -> Result<(), Refusal> {
+    let cluster = Cluster::connect(args).await?;
+    let patience = Duration::from_secs(args.timeout);
+    let vms = cluster.vms().await?;
+    if !args.force {
+        vms.demand_none_on_nodes()?;
+    } else if vms.exist() {
+        cluster.delete_vms(&vms, patience).await?;
+    }
+    let keeps_vms = !args.force && vms.exist();
+    if keeps_vms {
+        tell(&format!(
+            "{} VM objects stay, and so does their definition; kubectl delete vms --all --all-namespaces before this removes them",
+            vms.objects()
+        ));
+    }
+    cluster.remove_all(keeps_vms).await?;
+    cluster.wait_for_end(patience).await
+}
+
+/// Says what is done. That nobody reads it is nobody's concern.
+fn tell(what: &str) {
+    let _ = writeln!(io::stdout(), "{what}");
+}
