@@ -139,12 +139,13 @@ cluster_down() {
     for machine in $(machines); do machine_end "$machine"; done
     ip link delete "$HOST_LINK" 2>/dev/null || true
     cgroups_remove
-    # Mounts that a test has left there.
+    # What tests have left: loop devices first, which are not found by name once their
+    # file has no path. One that is mounted goes with its mount.
+    losetup --list --noheadings --output NAME,BACK-FILE | awk -v top="$DIR/" 'index($2, top) == 1 { print $1 }' |
+        xargs -r losetup --detach
     findmnt -rno TARGET | awk -v top="$DIR/" 'index($0, top) == 1' | sort -r | while read -r mount; do
         umount -l "$mount"
     done
-    losetup --list --noheadings --output NAME,BACK-FILE | awk -v top="$DIR/" 'index($2, top) == 1 { print $1 }' |
-        xargs -r losetup --detach
     rm -rf --one-file-system "$DIR"
 }
 

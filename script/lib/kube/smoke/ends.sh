@@ -32,7 +32,9 @@ audit() {
 
 # Nothing is left of a cluster that was up.
 down() {
-    local number
+    local number loops
+    loops=$(loops_on "$DISKLET_KUBE_DIR" smoke-device)
+    [[ -n $loops ]] || die 'there is no loop device that could be left'
     number=$(sed -n 's/^NUMBER=//p' "$DISKLET_KUBE_DIR/settings")
     kube down
     # From a file, or it would find itself.
@@ -41,7 +43,13 @@ down() {
     nothing cgroups "$(find /sys/fs/cgroup -name "disklet-kube-$number")"
     nothing links "$(ip -o link | grep -F "disklet$number" || true)"
     nothing routes "$(ip route | grep -F "10.$number." || true)"
-    nothing 'loop devices' "$(losetup --list --noheadings | grep -e "$DISKLET_KUBE_DIR" -e smoke-device || true)"
+    nothing 'loop devices' "$(loops_on . | grep -xF "$loops" || true)"
     nothing files "$(ls -d "$DISKLET_KUBE_DIR" 2>/dev/null || true)"
+}
+# loops_on WORD…: those whose file has such a word in its name. What is behind one is told
+# by inode: the name changes when the file is gone.
+loops_on() {
+    losetup --list --noheadings --output NAME,BACK-INO,BACK-MAJ:MIN,BACK-FILE | grep "${@/#/-e}" |
+        awk '{ print $1, $2, $3 }'
 }
 nothing() { [[ -z $2 ]] || die "left are $1: $2"; }
