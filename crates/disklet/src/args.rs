@@ -11,8 +11,8 @@ use disklet::vms::VmCommand;
 use crate::crd::CrdArgs;
 use crate::image::ImageArgs;
 use crate::images::ImagesArgs;
-use crate::launch::LaunchArgs;
 use crate::install::InstallArgs;
+use crate::launch::LaunchArgs;
 use crate::uninstall::UninstallArgs;
 
 /// Virtual-machine disks for Kubernetes.

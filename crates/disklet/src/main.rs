@@ -5,8 +5,8 @@ mod crd;
 mod handover;
 mod image;
 mod images;
-mod launch;
 mod install;
+mod launch;
 mod plan;
 mod uninstall;
 

@@ -65,11 +65,7 @@ impl Storage {
         Self::clustered("cephfs directory", hosts, path)
     }
 
-    fn clustered<'m>(
-        what: &'static str,
-        hosts: impl Iterator<Item = &'m str>,
-        name: &str,
-    ) -> Self {
+    fn clustered<'m>(what: &'static str, hosts: impl Iterator<Item = &'m str>, name: &str) -> Self {
         // Some come from volumes that only the kubelet opens, unchecked.
         let name = shown(name);
         let hosts = hosts.map(|host| shown(host).to_ascii_lowercase());
