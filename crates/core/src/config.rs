@@ -29,6 +29,8 @@ pub struct Config {
     /// Where the machine's own root directory is seen: that of a container is
     /// another.
     pub host_root: String,
+    /// Where libvirt notes the processes of its VMs.
+    pub qemu_run: String,
     /// The QEMU program.
     pub emulator: String,
     /// How guests are run.
@@ -142,6 +144,7 @@ impl Default for Config {
             raw_devices: RawDeviceGlob::parse(DEFAULT_GLOB).into_iter().collect(),
             kubelet_root: "/var/lib/kubelet".to_owned(),
             host_root: "/".to_owned(),
+            qemu_run: "/run/libvirt/qemu".to_owned(),
             emulator: "/usr/bin/qemu-system-x86_64".to_owned(),
             hypervisor: HypervisorChoice::Auto,
             default_memory: ByteSize::from_bytes(1 << 30),

@@ -118,7 +118,7 @@ impl Waiting {
                 let told = self.vms.entry(uuid).or_default();
                 told.end = told.begun.then_some(end);
             }
-            Event::Paused(..) | Event::Resumed(_) => {}
+            Event::Paused(_) | Event::Resumed(_) => {}
             Event::Ready(uuid) => self.vms.entry(uuid).or_default().ready = true,
             Event::Lost => return self.find_again(waited_for),
             Event::Interrupted => return Err(Failure::cancelled_but("the VMs run on")),

@@ -36,7 +36,7 @@ impl Settings {
         let config = &self.config;
         let below = |dir: &str, name: &str| Fill::Text(format!("{dir}/libvirt{name}"));
         let (shown, mounted) = self.other_directories();
-        let [libvirt_uri, libvirt_mounts, libvirt_volumes] = self.libvirt_of_agent();
+        let [libvirt_uri, qemu_run, libvirt_mounts, libvirt_volumes] = self.libvirt_of_agent();
         vec![
             ("namespace", text(self.namespace.as_str())),
             ("image", text(&self.image)),
@@ -56,6 +56,7 @@ impl Settings {
             ("libvirt-cache", below(&config.data_dir, "/cache")),
             ("libvirt-log", below(&config.data_dir, "/log")),
             ("libvirt-uri", libvirt_uri),
+            ("qemu-run", qemu_run),
             ("libvirt-mounts", libvirt_mounts),
             ("libvirt-volumes", libvirt_volumes),
             ("pool-mounts", Fill::Lines(mounted)),
@@ -64,7 +65,7 @@ impl Settings {
     }
 
     /// Where the agent finds libvirt, and what it must see for that.
-    fn libvirt_of_agent(&self) -> [Fill; 3] {
+    fn libvirt_of_agent(&self) -> [Fill; 4] {
         let lines = |line: &str| Fill::Lines(vec![line.to_owned()]);
         match self.libvirt {
             LibvirtChoice::Pod => [
@@ -72,11 +73,13 @@ impl Settings {
                     "qemu+unix:///system?socket={}/libvirt/libvirt-sock",
                     self.config.run_dir
                 )),
+                Fill::Text(format!("{}/libvirt/qemu", self.config.run_dir)),
                 Fill::Lines(Vec::new()),
                 Fill::Lines(Vec::new()),
             ],
             LibvirtChoice::Host => [
                 Fill::Text("qemu:///system".to_owned()),
+                Fill::Text("/run/libvirt/qemu".to_owned()),
                 lines(
                     "- {name: libvirt, mountPath: /run/libvirt, mountPropagation: HostToContainer}",
                 ),

@@ -61,9 +61,18 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "DIR")]
     kubelet_root: Option<String>,
 
-    /// The libvirt daemon [default: that of the node]
-    #[arg(long, value_name = "URI")]
-    connect: Option<String>,
+    /// The libvirt daemon, which somebody else starts
+    #[arg(
+        long,
+        value_name = "URI",
+        env = "LIBVIRT_DEFAULT_URI",
+        default_value = "qemu:///system"
+    )]
+    connect: String,
+
+    /// Where that daemon notes the processes of its VMs
+    #[arg(long, value_name = "DIR", default_value = "/run/libvirt/qemu")]
+    qemu_run: String,
 }
 
 /// What all machines of the node share.
@@ -71,7 +80,7 @@ struct Shared {
     config: Config,
     cluster: Cluster,
     node: String,
-    uri: Option<String>,
+    uri: String,
 }
 
 /// What the supervisor is told.
@@ -93,6 +102,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
     log();
     let mut config = configuration(args.config.as_deref())?;
     config.host_root.clone_from(&args.host_root);
+    config.qemu_run.clone_from(&args.qemu_run);
     if let Some(root) = &args.kubelet_root {
         config.kubelet_root.clone_from(root);
     }
@@ -103,15 +113,15 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
         .map_err(|error| Failure::new("no thread can be started").because(error))?;
     let client = runtime.block_on(watch::client())?;
     runtime.block_on(watch::label_node(&client, &args.node))?;
-    let uri = args.connect.clone();
-    wait_for_libvirt(uri.as_deref())?;
-    trial::decide(&mut config, uri.as_deref())?;
+    let uri = &args.connect;
+    wait_for_libvirt(uri)?;
+    trial::decide(&mut config, Some(uri))?;
     let (news, heard) = channel();
     let shared = Shared {
         config,
         cluster: Cluster::new(client.clone(), runtime.handle().clone(), &args.node),
         node: args.node.clone(),
-        uri,
+        uri: uri.clone(),
     };
     listen_to_libvirt(shared.uri.clone(), news.clone())?;
     runtime.spawn(watch::pods(client, args.node.clone(), news.clone()));
@@ -137,9 +147,9 @@ fn log() {
 }
 
 /// libvirt may come up after the agent.
-fn wait_for_libvirt(uri: Option<&str>) -> Result<()> {
+fn wait_for_libvirt(uri: &str) -> Result<()> {
     let mut told = false;
-    while let Err(failure) = Libvirt::open(uri) {
+    while let Err(failure) = Libvirt::open(Some(uri)) {
         if !told {
             tracing::warn!("waiting for libvirt: {failure}");
             told = true;
@@ -153,16 +163,16 @@ fn wait_for_libvirt(uri: Option<&str>) -> Result<()> {
 }
 
 /// Passes on what libvirt tells, by whichever connection there is.
-fn listen_to_libvirt(uri: Option<String>, news: Sender<News>) -> Result<()> {
+fn listen_to_libvirt(uri: String, news: Sender<News>) -> Result<()> {
     let events = Events::new();
     interrupt::tell(events.sender.clone());
-    let first = Libvirt::open_telling(uri.as_deref(), &events)?;
+    let first = Libvirt::open_telling(Some(&uri), &events)?;
     std::thread::spawn(move || {
         let mut connection = first;
         while let Ok(event) = events.receiver.recv() {
             if event == Event::Lost {
                 tracing::warn!("libvirt has gone away");
-                connection = connect_again(uri.as_deref(), &events);
+                connection = connect_again(&uri, &events);
                 tracing::info!("libvirt is there again");
             }
             if news.send(News::Domain(event)).is_err() {
@@ -174,10 +184,10 @@ fn listen_to_libvirt(uri: Option<String>, news: Sender<News>) -> Result<()> {
     Ok(())
 }
 
-fn connect_again(uri: Option<&str>, events: &Events) -> Libvirt {
+fn connect_again(uri: &str, events: &Events) -> Libvirt {
     loop {
         std::thread::sleep(Duration::from_millis(500));
-        if let Ok(libvirt) = Libvirt::open_telling(uri, events) {
+        if let Ok(libvirt) = Libvirt::open_telling(Some(uri), events) {
             return libvirt;
         }
     }

@@ -13,7 +13,7 @@ use super::pod::LauncherPod;
 pub(super) enum Standing {
     Running,
     /// The guest stands still.
-    Paused(String),
+    Paused(&'static str, String),
     /// It has ended well.
     Ended(String),
     /// It could not be started, or crashed.
@@ -24,7 +24,7 @@ impl Standing {
     fn phase(&self) -> &'static str {
         match self {
             Self::Running => "Running",
-            Self::Paused(_) => "Paused",
+            Self::Paused(..) => "Paused",
             Self::Ended(_) => "Stopped",
             Self::Failed(..) => "Failed",
         }
@@ -33,7 +33,7 @@ impl Standing {
     fn ready(&self) -> (&'static str, &'static str, &str) {
         match self {
             Self::Running => ("True", "Running", "the guest runs"),
-            Self::Paused(why) => ("False", "Paused", why),
+            Self::Paused(reason, why) => ("False", reason, why),
             Self::Ended(why) => ("False", "Ended", why),
             Self::Failed(reason, why) => ("False", reason, why),
         }
@@ -61,13 +61,13 @@ pub(super) fn status(
         })
     };
     let disks_ready = match (plan, standing) {
-        (Some(_), Standing::Running | Standing::Paused(_)) => {
+        (Some(_), Standing::Running | Standing::Paused(..)) => {
             condition("DisksReady", "True", "Prepared", "all disks are attached")
         }
         (_, Standing::Failed(reason, why)) => condition("DisksReady", "False", reason, why),
         _ => condition("DisksReady", "False", "Released", "no disk is attached"),
     };
-    let disks = plan.filter(|_| matches!(standing, Standing::Running | Standing::Paused(_)));
+    let disks = plan.filter(|_| matches!(standing, Standing::Running | Standing::Paused(..)));
     let disks = disks.map_or(&[][..], |plan| &plan.disks);
     without_nulls(json!({
         "phase": standing.phase(),

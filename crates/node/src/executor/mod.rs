@@ -177,9 +177,8 @@ impl Executor<'_> {
                 "the launcher, pod {pod}, is not connected"
             )));
         };
-        let qemu = self
-            .libvirt
-            .process_of(&self.plan.domain.name, self.plan.uuid)?;
+        let name = &self.plan.domain.name;
+        let qemu = Libvirt::process_of(&self.config.qemu_run, name, self.plan.uuid)?;
         launcher::join(self.host(), qemu, launcher, pod)
     }
 

@@ -17,7 +17,7 @@ pub(crate) enum Event {
     /// A domain runs no more.
     Stopped(Uuid, End),
     /// A guest stands still.
-    Paused(Uuid, Pause),
+    Paused(Uuid),
     /// A guest goes on.
     Resumed(Uuid),
     /// The daemon is gone: what happens from now on is not told.
@@ -26,6 +26,20 @@ pub(crate) enum Event {
     Ready(Uuid),
     /// The user wants no more of it.
     Interrupted,
+}
+
+impl Event {
+    /// Whether it happened to this domain.
+    pub(crate) fn is_of(self, domain: Uuid) -> bool {
+        match self {
+            Self::Started(uuid)
+            | Self::Stopped(uuid, _)
+            | Self::Paused(uuid)
+            | Self::Resumed(uuid)
+            | Self::Ready(uuid) => uuid == domain,
+            Self::Lost | Self::Interrupted => false,
+        }
+    }
 }
 
 /// Why a guest stands still.

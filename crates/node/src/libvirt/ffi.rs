@@ -15,7 +15,7 @@ use virt::connect::Connect;
 use virt::error::Error;
 use virt::sys;
 
-use super::events::{End, Event, Pause};
+use super::events::{End, Event};
 
 /// Sends what happens to domains, and that the connection is lost.
 pub(super) fn on_lifecycle(connect: &Connect, sender: Sender<Event>) -> Result<(), Error> {
@@ -85,13 +85,7 @@ unsafe extern "C" fn lifecycle(
     let (event, detail) = (u32::try_from(event), u32::try_from(detail));
     let told = match event {
         Ok(sys::VIR_DOMAIN_EVENT_STARTED) => Event::Started(uuid),
-        Ok(sys::VIR_DOMAIN_EVENT_SUSPENDED) => Event::Paused(
-            uuid,
-            match detail {
-                Ok(sys::VIR_DOMAIN_EVENT_SUSPENDED_IOERROR) => Pause::DiskError,
-                _ => Pause::Wanted,
-            },
-        ),
+        Ok(sys::VIR_DOMAIN_EVENT_SUSPENDED) => Event::Paused(uuid),
         Ok(sys::VIR_DOMAIN_EVENT_RESUMED) => Event::Resumed(uuid),
         Ok(sys::VIR_DOMAIN_EVENT_STOPPED) => Event::Stopped(
             uuid,

@@ -133,6 +133,25 @@ impl Libvirt {
         }))
     }
 
+    /// Why a guest stands still, if it does.
+    pub(crate) fn pause(&self, uuid: Uuid) -> Result<Option<Pause>> {
+        use virt::domain::DomainPausedReason as Reason;
+        let Some(domain) = self.find(uuid)? else {
+            return Ok(None);
+        };
+        let (state, reason) = domain.state().map_err(|error| {
+            Failure::new(format!("domain {uuid} cannot be looked at")).because(error)
+        })?;
+        Ok(match (state, reason) {
+            (
+                Enum::Known(DomainState::Paused),
+                Enum::Known(DomainStateReason::Paused(Enum::Known(Reason::IOError))),
+            ) => Some(Pause::DiskError),
+            (Enum::Known(DomainState::Paused), _) => Some(Pause::Wanted),
+            _ => None,
+        })
+    }
+
     /// How a domain has ended, if it does not run.
     pub(crate) fn end_of(&self, uuid: Uuid) -> Result<Option<End>> {
         Ok(match self.state(uuid)? {
@@ -181,8 +200,8 @@ impl Libvirt {
     }
 
     /// The QEMU of a running domain, by libvirt's own note of it.
-    pub(crate) fn process_of(&self, name: &str, uuid: Uuid) -> Result<u32> {
-        let note = format!("/run/libvirt/qemu/{name}.pid");
+    pub(crate) fn process_of(notes: &str, name: &str, uuid: Uuid) -> Result<u32> {
+        let note = format!("{notes}/{name}.pid");
         let unknown = || {
             Failure::new("the VM's QEMU process is not known").help(format!(
                 "{note} does not name it: libvirt must be that of this node"

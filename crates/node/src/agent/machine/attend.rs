@@ -11,7 +11,32 @@ use super::{Guest, Machine, Told};
 use crate::agent::link::{Heard, Link};
 use crate::agent::pod::Incarnation;
 use crate::agent::status::Standing;
-use crate::libvirt::{End, Event, Pause, State};
+use crate::libvirt::{End, Pause, State};
+
+/// How often it is looked whether there is room again.
+const ROOM_AGAIN: Duration = Duration::from_secs(5);
+/// Less is not worth going on for.
+const ROOM: u64 = 64 << 20;
+
+/// When something has to be done without being told.
+#[derive(Debug, Default)]
+struct Times {
+    /// The guest has been asked to switch itself off, and has until then.
+    force: Option<Instant>,
+    /// A disk was full: there may be room by then.
+    retry: Option<Instant>,
+}
+
+impl Times {
+    fn next(&self) -> Option<Duration> {
+        let next = self.force.into_iter().chain(self.retry).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_force(&self) -> bool {
+        self.force.is_some_and(|until| until <= Instant::now())
+    }
+}
 
 impl Machine {
     /// Until the guest has ended, or its launcher has.
@@ -21,49 +46,43 @@ impl Machine {
             why: why.to_owned(),
         };
         let _ = link.say(&FromAgent::Running);
-        let mut deadline: Option<Instant> = None;
+        let mut times = Times::default();
         let mut told = Ok(Told::Look);
         loop {
             match told {
                 Ok(Told::Heard(whose, Heard::Stop(grace))) if whose == *launcher => {
                     let until = Instant::now() + Duration::from_secs(grace.into());
-                    deadline = Some(deadline.map_or(until, |earlier| earlier.min(until)));
+                    times.force = Some(times.force.map_or(until, |earlier| earlier.min(until)));
                     self.ask_to_stop(guest.uuid);
                 }
                 Ok(Told::Heard(whose, Heard::Gone)) if whose == *launcher => {
                     return end(How::Killed, "the launcher has gone away");
                 }
-                Ok(Told::Domain(event)) => {
-                    if let Some(ended) = self.happened(link, guest, event) {
+                Ok(Told::Domain(event)) if event.is_of(guest.uuid) => {
+                    if let Some(ended) = self.look(link, guest, &mut times) {
                         return ended;
                     }
                 }
                 Ok(Told::Look) => {
-                    if let Some(ended) = self.look(guest) {
+                    if let Some(ended) = self.look(link, guest, &mut times) {
                         return ended;
                     }
                 }
                 Ok(other) => self.note(other),
-                Err(RecvTimeoutError::Timeout) => {
+                Err(RecvTimeoutError::Timeout) if times.is_force() => {
                     return end(How::Killed, "the guest did not switch itself off in time");
                 }
+                Err(RecvTimeoutError::Timeout) => self.go_on(guest.uuid, &mut times),
                 Err(RecvTimeoutError::Disconnected) => return end(How::Killed, "the agent ends"),
             }
             if self.gone {
                 return end(How::Killed, "the pod is gone");
             }
-            told = match deadline {
-                Some(until) => self
-                    .told
-                    .recv_timeout(until.saturating_duration_since(Instant::now())),
+            told = match times.next() {
+                Some(left) => self.told.recv_timeout(left),
                 None => self.told.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
         }
-    }
-
-    fn is_paused(&self, uuid: Uuid) -> bool {
-        let state = self.libvirt().and_then(|libvirt| libvirt.state(uuid));
-        matches!(state, Ok(Some(State::Paused)))
     }
 
     fn ask_to_stop(&self, uuid: Uuid) {
@@ -73,44 +92,71 @@ impl Machine {
         }
     }
 
-    fn happened(&self, link: &Link, guest: &Guest, event: Event) -> Option<Ended> {
-        match event {
-            Event::Stopped(uuid, end) if uuid == guest.uuid => return Some(ended(end)),
-            // It is told of the start as well, which is paused at first.
-            Event::Paused(uuid, pause) if uuid == guest.uuid && self.is_paused(uuid) => {
-                let why = match pause {
-                    Pause::DiskError => {
-                        "a disk cannot be read or written; if its storage is full, it goes on when there is room"
-                    }
-                    Pause::Wanted => "somebody has paused the guest",
-                };
-                let _ = link.say(&FromAgent::Paused {
-                    why: why.to_owned(),
-                });
-                guest.paused.set(true);
-                self.write(guest, &Standing::Paused(why.to_owned()));
-                let cluster = &self.shared.cluster;
-                cluster.tell(&self.pod, EventType::Warning, "Paused", why);
+    /// How the guest is. Events only say that it is worth looking: they may be
+    /// about an earlier run, or about the start, which is paused at first.
+    fn look(&self, link: &Link, guest: &Guest, times: &mut Times) -> Option<Ended> {
+        let seen = self.libvirt().and_then(|libvirt| {
+            let state = libvirt.state(guest.uuid)?;
+            Ok((state, libvirt.pause(guest.uuid)?))
+        });
+        match seen {
+            Ok((Some(State::Off(end)), _)) => return Some(ended(end)),
+            Ok((None, _)) => return Some(ended(End::Destroyed)),
+            Ok((_, Some(pause))) => {
+                if pause == Pause::DiskError {
+                    times.retry = Some(Instant::now() + ROOM_AGAIN);
+                }
+                self.tell_pause(link, guest, pause);
             }
-            Event::Resumed(uuid) if uuid == guest.uuid && guest.paused.take() => {
-                let _ = link.say(&FromAgent::Running);
-                self.write(guest, &Standing::Running);
+            Ok((_, None)) => {
+                times.retry = None;
+                if guest.paused.take() {
+                    let _ = link.say(&FromAgent::Running);
+                    self.write(guest, &Standing::Running);
+                }
             }
-            _ => {}
+            // Whoever restarts libvirt tells us to look again.
+            Err(_) => {}
         }
         None
     }
 
-    /// Whether it ended while nobody told.
-    fn look(&self, guest: &Guest) -> Option<Ended> {
-        match self.libvirt().and_then(|libvirt| libvirt.state(guest.uuid)) {
-            Ok(Some(State::Running | State::Paused)) => None,
-            Ok(Some(State::Off(end))) => Some(ended(end)),
-            Ok(None) => Some(ended(End::Destroyed)),
-            // Whoever restarts libvirt tells us to look again.
-            Err(_) => None,
+    fn tell_pause(&self, link: &Link, guest: &Guest, pause: Pause) {
+        if guest.paused.replace(true) {
+            return;
+        }
+        let (reason, why) = match pause {
+            Pause::DiskError => (
+                "DiskFull",
+                "a disk cannot be written, as its storage is full: the guest goes on when there is room",
+            ),
+            Pause::Wanted => ("Paused", "somebody has paused the guest"),
+        };
+        let _ = link.say(&FromAgent::Paused {
+            why: why.to_owned(),
+        });
+        self.write(guest, &Standing::Paused(reason, why.to_owned()));
+        let cluster = &self.shared.cluster;
+        cluster.tell(&self.pod, EventType::Warning, reason, why);
+    }
+
+    /// QEMU tries again what it could not write.
+    fn go_on(&self, uuid: Uuid, times: &mut Times) {
+        times.retry = Some(Instant::now() + ROOM_AGAIN);
+        let config = &self.shared.config;
+        let mut pools = config.pools.values();
+        if pools.all(|pool| room_in(&pool.path) >= ROOM) {
+            let resumed = self.libvirt().and_then(|libvirt| libvirt.resume(uuid));
+            if let Err(failure) = resumed {
+                tracing::warn!(vm = self.pod.full_name(), "{failure}");
+            }
         }
     }
+}
+
+fn room_in(directory: &str) -> u64 {
+    // What cannot be asked is not what keeps the guest.
+    rustix::fs::statvfs(directory).map_or(u64::MAX, |it| it.f_bavail.saturating_mul(it.f_frsize))
 }
 
 fn ended(end: End) -> Ended {

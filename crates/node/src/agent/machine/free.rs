@@ -45,6 +45,6 @@ impl Machine {
     }
 
     pub(super) fn libvirt(&self) -> Result<Libvirt> {
-        Libvirt::open(self.shared.uri.as_deref()).map_err(Failure::into_outage)
+        Libvirt::open(Some(&self.shared.uri)).map_err(Failure::into_outage)
     }
 }

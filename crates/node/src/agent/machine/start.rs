@@ -59,7 +59,7 @@ impl Machine {
                 uuid: record.uuid,
                 generation,
                 plan,
-                paused: Cell::new(state == State::Paused),
+                paused: Cell::default(),
             };
             return Ok(guest);
         }
