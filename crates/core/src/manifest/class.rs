@@ -21,6 +21,8 @@ pub struct StorageClass {
     pub place: Place,
     /// Claims that name no class are of this one.
     pub is_default: bool,
+    /// Claims of it are bound when a pod that has them is scheduled.
+    pub waits_for_pod: bool,
     /// When it was made, if the API server has made it; RFC 3339, so that the
     /// later text is the later time.
     pub created: Option<String>,
@@ -32,6 +34,7 @@ impl StorageClass {
         let mut meta = object.required("metadata", diags)?.fields(diags)?;
         let name = required_name(&mut meta, "name", ObjectName::parse, diags);
         let created = meta.text("creationTimestamp", diags).map(str::to_owned);
+        let mode = object.text("volumeBindingMode", diags);
         let annotations = texts(meta.entries("annotations", diags), diags);
         meta.tell_slips(diags);
         let is_mark = |(key, value): &(String, String)| {
@@ -41,6 +44,7 @@ impl StorageClass {
             name: name?.value,
             place: view.place.clone(),
             is_default: annotations.iter().any(is_mark),
+            waits_for_pod: mode == Some("WaitForFirstConsumer"),
             created,
         })
     }

@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 pub use devices::is_device_path;
 pub use missing::Reference;
+pub(crate) use vm::{Opener, opener};
 
 use crate::config::{Config, HypervisorChoice};
 use crate::diag::{Diagnostic, Diagnostics, Place, nearest};

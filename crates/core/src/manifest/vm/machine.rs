@@ -12,6 +12,7 @@ use crate::units::ByteSize;
 use crate::yaml::{Fields, Spanned, Value, View};
 
 use super::super::meta::parse_name;
+use super::pod::GuestPorts;
 use super::words::{number, word};
 
 /// The guest's CPU.
@@ -41,6 +42,8 @@ pub struct InterfaceSpec {
     pub mac: Option<Spanned<String>>,
     /// What the guest sees it as.
     pub model: InterfaceModel,
+    /// Where the guest is reached; absent: at the usual ports.
+    pub ports: Option<GuestPorts>,
 }
 
 /// `memory: 1Gi`, or libvirt's `{value: 64, unit: MiB}`.
@@ -176,10 +179,14 @@ fn read_interface(view: &View<'_>, diags: &mut Diagnostics) -> Option<InterfaceS
         .get("model")
         .and_then(|view| word(&view, "a model of interface", &models, diags));
     let mac = fields.spanned_text("mac", diags);
-    fields.no_others(&["name", "network", "model", "mac"], diags);
+    let ports = fields
+        .get("ports")
+        .map(|view| GuestPorts::read(&view, diags));
+    fields.no_others(&["name", "network", "model", "mac", "ports"], diags);
     Some(InterfaceSpec {
         mac: mac.and_then(|mac| check_mac(mac, diags)),
         model: model.map_or(InterfaceModel::default(), |model| model.value),
+        ports,
     })
 }
 

@@ -6,6 +6,7 @@ mod cloud_init;
 mod container;
 mod disk;
 mod machine;
+mod pod;
 mod servers;
 mod source;
 mod words;
@@ -14,6 +15,7 @@ pub use cloud_init::{VmCloudInit, VmUserData};
 pub use container::ContainerSpec;
 pub use disk::{ClaimDriver, CopySpec, DiskSpec};
 pub use machine::{FirmwareSpec, InterfaceSpec, VmCpu};
+pub use pod::{GuestPorts, RestartPolicy};
 pub use source::DiskSource;
 
 use crate::diag::Diagnostics;
@@ -31,6 +33,10 @@ pub struct VmObject {
     pub meta: Meta,
     /// Whether it shall run.
     pub running: bool,
+    /// When it is started again.
+    pub restart: RestartPolicy,
+    /// Seconds that its pod has to end.
+    pub grace: u32,
     /// The guest's memory.
     pub memory: Option<Spanned<ByteSize>>,
     /// The guest's CPU.
@@ -60,7 +66,14 @@ pub struct IdentityRef {
 }
 
 const OBJECT: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
-const SPEC: [&str; 4] = ["running", "domain", "cloudInit", "identity"];
+const SPEC: [&str; 6] = [
+    "running",
+    "restartPolicy",
+    "terminationGracePeriodSeconds",
+    "domain",
+    "cloudInit",
+    "identity",
+];
 const DOMAIN: [&str; 4] = ["memory", "cpu", "firmware", "devices"];
 const DEVICES: [&str; 2] = ["disks", "interfaces"];
 
@@ -80,6 +93,8 @@ impl VmObject {
         object.no_others(&OBJECT, diags);
         let mut spec = spec?.fields(diags)?;
         let running = spec.get("running").and_then(|view| view.bool(diags));
+        let restart = pod::read_restart(&mut spec, diags);
+        let grace = pod::read_grace(&mut spec, diags);
         let identity = spec
             .fields("identity", diags)
             .and_then(|fields| IdentityRef::read(fields, diags));
@@ -99,6 +114,8 @@ impl VmObject {
         Some(Self {
             meta: meta.unwrap_or_else(|| Meta::stand_in(view, namespace)),
             running: running.unwrap_or(true),
+            restart,
+            grace,
             memory,
             cpu,
             firmware,

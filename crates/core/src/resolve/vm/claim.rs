@@ -23,7 +23,7 @@ use crate::yaml::Spanned;
 
 /// Who opens a claim's volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Opener {
+pub(crate) enum Opener {
     /// QEMU, over the network.
     Qemu,
     /// The kubelet, which mounts or maps it.
@@ -31,7 +31,7 @@ enum Opener {
 }
 
 /// The table, as far as it knows an answer.
-fn opener(source: &PvSource, driver: Option<ClaimDriver>) -> Option<Opener> {
+pub(crate) fn opener(source: &PvSource, driver: Option<ClaimDriver>) -> Option<Opener> {
     let reachable = matches!(
         source,
         PvSource::Iscsi(_) | PvSource::Rbd(_) | PvSource::Glusterfs(_)

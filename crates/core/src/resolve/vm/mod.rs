@@ -14,6 +14,8 @@ pub(super) use answers::refuse_idle_answers;
 
 use uuid::Uuid;
 
+pub(crate) use claim::{Opener, opener};
+
 use super::disks::nodes::refuse_distant;
 use super::disks::{Home, refuse_equal_serials};
 use super::sharing::{User, refuse_two_users};

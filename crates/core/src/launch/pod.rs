@@ -1,0 +1,226 @@
+//! A VM object's launcher pod, as a value.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::manifest::{Objects, RestartPolicy, VmObject};
+use crate::units::ByteSize;
+
+pub use super::claims::Unready;
+use super::claims::{PodClaim, Used, pod_claims};
+use super::overhead::pod_mebibytes;
+use super::ports::Ports;
+use super::protocol::{DIRECTORY, VOLUME};
+
+/// What the cluster's administrator decides.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The image with `disklet` and `passt`.
+    pub image: String,
+    /// `Always`, `IfNotPresent` or `Never`; absent: as Kubernetes decides.
+    pub pull_policy: Option<String>,
+    /// Memory of VMs that ask for none.
+    pub default_memory: ByteSize,
+    /// Kubelets take `net.ipv4.ip_unprivileged_port_start`, as they do from
+    /// 1.22 on: guests are reached at ports below 1024.
+    pub low_ports: bool,
+    /// The seccomp profile below the kubelet's `seccomp` directory; absent:
+    /// none, since that of container runtimes keeps passt from shutting itself in.
+    pub seccomp_profile: Option<String>,
+}
+
+/// The label by which a VM's pod is found; see [`label_value`].
+pub const VM_LABEL: &str = "disklet.io/vm";
+/// The pod's container.
+pub const CONTAINER: &str = "vm";
+/// Where our profile is, below the kubelet's `seccomp` directory.
+pub const SECCOMP_PROFILE: &str = "disklet/launcher.json";
+/// What it says. The agent puts it there.
+pub const SECCOMP_PROFILE_TEXT: &str = include_str!("seccomp.json");
+
+/// A node that has an agent has this label.
+const NODE_LABEL: (&str, &str) = ("extraRuntime", "virtlet");
+/// `nobody`: it owns nothing.
+const USER: u32 = 65534;
+
+/// The pod; or the claims that it has to wait for.
+pub fn pod(vm: &VmObject, objects: &Objects, settings: &Settings) -> Result<Value, Vec<Unready>> {
+    let claims = pod_claims(vm, objects)?;
+    let mut volumes = vec![json!({
+        "name": VOLUME,
+        // There are only sockets in it.
+        "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"},
+    })];
+    volumes.extend(claims.iter().enumerate().map(volume));
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata(vm),
+        "spec": {
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "containers": [container(vm, &claims, settings)],
+            "nodeSelector": {NODE_LABEL.0: NODE_LABEL.1},
+            "restartPolicy": match vm.restart {
+                RestartPolicy::Always => "Always",
+                RestartPolicy::OnFailure => "OnFailure",
+                RestartPolicy::Never => "Never",
+            },
+            "securityContext": pod_security(settings),
+            "terminationGracePeriodSeconds": vm.grace,
+            "volumes": volumes,
+        },
+    }))
+}
+
+fn metadata(vm: &VmObject) -> Value {
+    let meta = &vm.meta;
+    // The VM's own labels are the pod's, so that Services select it.
+    let mut labels: Map<String, Value> = meta
+        .labels
+        .iter()
+        .map(|(key, value)| (key.clone(), json!(value)))
+        .collect();
+    labels.insert("app.kubernetes.io/managed-by".to_owned(), json!("disklet"));
+    labels.insert(VM_LABEL.to_owned(), json!(label_value(meta.name.as_str())));
+    let mut metadata = json!({
+        "name": meta.name.as_str(),
+        "namespace": meta.namespace.as_str(),
+        "labels": labels,
+    });
+    if let Some(uid) = &meta.uid {
+        metadata["ownerReferences"] = json!([{
+            "apiVersion": "disklet.io/v1alpha1",
+            "kind": "VM",
+            "name": meta.name.as_str(),
+            "uid": uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        }]);
+    }
+    metadata
+}
+
+/// A VM's name as the value of a label, which has at most 63 characters: as it
+/// is, or its beginning and a hash.
+#[must_use]
+pub fn label_value(name: &str) -> String {
+    if name.len() <= 63 {
+        return name.to_owned();
+    }
+    let hash = Sha256::digest(name.as_bytes());
+    let hash: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let beginning = name.chars().take(46).collect::<String>();
+    format!("{beginning}-{hash}")
+}
+
+fn container(vm: &VmObject, claims: &[PodClaim], settings: &Settings) -> Value {
+    let network = vm.interfaces.as_ref().is_none_or(|all| !all.is_empty());
+    let (tcp, udp) = ports(vm, network);
+    let memory = vm
+        .memory
+        .as_ref()
+        .map_or(settings.default_memory, |it| it.value);
+    // The last one is for cloud-init.
+    let disks = vm.disks.len() + 1;
+    let memory = pod_mebibytes(memory.as_bytes(), vm.cpu.count, disks, &tcp, &udp);
+    let memory = format!("{memory}Mi");
+    let mut args = vec!["--grace".to_owned(), vm.grace.to_string()];
+    match network {
+        true => args.extend([format!("--tcp-ports={tcp}"), format!("--udp-ports={udp}")]),
+        false => args.push("--no-network".to_owned()),
+    }
+    let mut mounts = vec![json!({"name": VOLUME, "mountPath": DIRECTORY})];
+    let mut devices = Vec::new();
+    for (index, claim) in claims.iter().enumerate() {
+        let name = volume_name(index);
+        match claim.used {
+            Used::Bound => {}
+            Used::Mounted => mounts.push(json!({
+                "name": name,
+                "mountPath": format!("/run/disklet-volumes/{index}"),
+                "readOnly": claim.read_only,
+            })),
+            Used::Mapped => devices.push(json!({
+                "name": name,
+                "devicePath": format!("/dev/disklet/{index}"),
+            })),
+        }
+    }
+    let mut container = json!({
+        "name": CONTAINER,
+        "image": settings.image,
+        "command": ["disklet", "launch"],
+        "args": args,
+        "resources": {
+            // Each virtual CPU has a share; more than that is for who is idle.
+            "requests": {"cpu": format!("{}m", 100 * vm.cpu.count), "memory": memory},
+            "limits": {"memory": memory},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": true,
+        },
+        // `kubectl attach -it` is the console, key by key.
+        "stdin": true,
+        "tty": true,
+        "volumeMounts": mounts,
+    });
+    if let Some(policy) = &settings.pull_policy {
+        container["imagePullPolicy"] = json!(policy);
+    }
+    if !devices.is_empty() {
+        container["volumeDevices"] = json!(devices);
+    }
+    container
+}
+
+/// Those that the VM's interface names, else the usual ones.
+fn ports(vm: &VmObject, network: bool) -> (Ports, Ports) {
+    if !network {
+        return Default::default();
+    }
+    let interface = vm.interfaces.iter().flatten().next();
+    let named = interface.and_then(|interface| interface.ports.clone());
+    named.map_or_else(
+        || {
+            let usual = |text| Ports::parse(text).unwrap_or_default();
+            (usual(Ports::TCP), usual(Ports::UDP))
+        },
+        |ports| (ports.tcp, ports.udp),
+    )
+}
+
+fn pod_security(settings: &Settings) -> Value {
+    let seccomp = match &settings.seccomp_profile {
+        Some(profile) => json!({"type": "Localhost", "localhostProfile": profile}),
+        None => json!({"type": "Unconfined"}),
+    };
+    // The guest may ping.
+    let mut sysctls = vec![json!({"name": "net.ipv4.ping_group_range", "value": "0 2147483647"})];
+    if settings.low_ports {
+        sysctls.push(json!({"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}));
+    }
+    json!({
+        "runAsNonRoot": true,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "seccompProfile": seccomp,
+        "sysctls": sysctls,
+    })
+}
+
+fn volume((index, claim): (usize, &PodClaim)) -> Value {
+    json!({
+        "name": volume_name(index),
+        "persistentVolumeClaim": {
+            "claimName": claim.name.as_str(),
+            "readOnly": claim.read_only,
+        },
+    })
+}
+
+fn volume_name(index: usize) -> String {
+    format!("claim-{index}")
+}
