@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+use disklet_core::launch::ports::Ports;
 use disklet_core::launch::protocol::{Ended, How};
 
 pub(crate) use args::LaunchArgs;
@@ -125,7 +126,7 @@ fn closed_ports(args: &LaunchArgs) -> Option<String> {
     let first: u16 = fs::read_to_string(setting).ok()?.trim().parse().ok()?;
     let lowest = [&args.tcp_ports, &args.udp_ports]
         .into_iter()
-        .filter_map(|ports| ports.lowest())
+        .filter_map(Ports::lowest)
         .min()?;
     let closed = lowest < first && !rustix::process::geteuid().is_root();
     closed.then(|| {

@@ -1,7 +1,7 @@
 //! The pod's network for the guest: a `passt` for each connection of QEMU's.
 //!
 //! The socket is the launcher's own and stays: when passt ends, QEMU connects
-//! again and finds a new one. See docs/decisions/0023-passt.md.
+//! again and finds a new one. See docs/decisions/0024-passt.md.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};

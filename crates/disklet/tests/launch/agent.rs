@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::launched::{Launched, Launcher, Scratch, wait_until};
+use crate::launched::{Launched, Launcher, wait_until};
 
 const OFF: &str = r#"{"type":"ended","how":"off"}"#;
 
@@ -25,19 +25,17 @@ fn all_sockets_are_there_when_the_agents_is() {
 
 #[test]
 fn takes_the_place_of_a_launcher_that_was_killed() {
-    let scratch = Scratch::new();
-    for name in ["agent", "serial", "net"] {
-        drop(UnixListener::bind(scratch.path().join(name)).unwrap());
-    }
+    let first = Launched::alone();
+    let mut lost = first.greeted();
+    let scratch = first.killed();
+    assert_eq!(lost.hear(), "");
+    assert!(scratch.path().join("agent").exists());
     let launched = Launcher::within(scratch, &["--no-network"]).start();
     // What is there from before refuses until it was replaced.
-    let mut agent = None;
     wait_until("a new socket", || {
-        agent = std::os::unix::net::UnixStream::connect(launched.path("agent")).ok();
-        agent.is_some()
+        UnixStream::connect(launched.path("agent")).is_ok()
     });
-    let mut agent = launched.greeted();
-    agent.say(OFF);
+    launched.greeted().say(OFF);
     assert_eq!(launched.end().code, Some(0));
 }
 

@@ -145,6 +145,15 @@ impl Launched {
     }
 }
 
+impl Launched {
+    /// Kills it, and leaves its directory as it is.
+    pub(crate) fn killed(mut self) -> Scratch {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.scratch, Scratch::new())
+    }
+}
+
 impl Drop for Launched {
     fn drop(&mut self) {
         let _ = self.child.kill();
