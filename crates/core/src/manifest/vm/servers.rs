@@ -3,7 +3,7 @@
 use disklet_flexvolume::{CephUser, Monitor};
 
 use super::source::DiskSource;
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::manifest::address::{
     ceph_user, iqn, lun, may_hold_a_secret, rbd_name, refuse, server, servers, spanned_int,
 };
@@ -121,9 +121,13 @@ pub(super) fn read_nbd(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskS
         );
         return None;
     }
-    let tls = tls.map_or(Some(false), |tls| tls.bool(diags));
     let host = fields.get("host");
     let unix = fields.spanned_text("unix", diags);
+    let tls = tls.map_or(Some(false), |tls| {
+        let wanted = tls.bool(diags)?;
+        refuse_nameless(wanted && unix.is_some(), &tls.place, diags)?;
+        Some(wanted)
+    });
     let server = match (host, unix) {
         (Some(host), None) => server(&host, Nbd::PORT, diags).map(NbdServer::Tcp),
         (None, Some(path)) => socket(&path, diags).map(NbdServer::Unix),
@@ -162,6 +166,20 @@ pub(super) fn read_nbd(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskS
         network,
         auth: None,
     })
+}
+
+/// QEMU compares a certificate with the server's name.
+fn refuse_nameless(is_nameless: bool, place: &Place, diags: &mut Diagnostics) -> Option<()> {
+    if is_nameless {
+        diags.push(
+            Diagnostic::error(
+                place,
+                "a socket has no name that a certificate could be for",
+            )
+            .help("remove tls: what goes through a socket does not leave the node"),
+        );
+    }
+    (!is_nameless).then_some(())
 }
 
 fn socket(path: &Spanned<String>, diags: &mut Diagnostics) -> Option<SocketPath> {
