@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::VolumeFile;
 
 /// Who may use the master at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// One VM, alone.
@@ -17,6 +17,9 @@ pub enum Access {
 }
 
 impl Access {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::WriteExclusive, Self::WriteShared, Self::ReadShared];
+
     /// As manifests write it.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -1,5 +1,6 @@
 //! Which storage a disk uses, so that two users of one are noticed.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::diag::shown;
@@ -197,13 +198,21 @@ impl Storage {
                     .flatten()
                     .collect()
             }
-            Self::Clustered { what, name, .. } => vec![format!("{what} {name}")],
+            // By each of its servers: of clusters that share none, many may have
+            // equal names.
+            Self::Clustered { what, name, hosts } => {
+                let hosts = hosts.iter();
+                hosts
+                    .map(|host| format!("{what} {name} at {host}"))
+                    .collect()
+            }
             Self::Named(name) => vec![format!("named {name}")],
         }
     }
 }
 
 fn share_none(ours: &[String], theirs: &[String]) -> bool {
+    let theirs: HashSet<&String> = theirs.iter().collect();
     !ours.iter().any(|one| theirs.contains(one))
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::manifest::{Meta, VmPod, Volume};
-use crate::plan::{PlannedDisk, Source, Storage};
+use crate::plan::{Access, PlannedDisk, Source, Storage};
 
 /// A disk and whose it is.
 #[derive(Clone, Copy)]
@@ -22,17 +22,50 @@ pub(super) struct User<'p> {
 /// Whoever writes to a storage must be alone with it, unless all who use it
 /// agree to share. What two VMs only read, they may share.
 pub(super) fn refuse_two_users<'p>(all: impl Iterator<Item = User<'p>>, diags: &mut Diagnostics) {
-    let mut users: HashMap<String, Vec<User<'p>>> = HashMap::new();
+    let mut known = Known::default();
     for user in all {
-        let keys = user.keys();
-        let others = || keys.iter().filter_map(|key| users.get(key)).flatten();
-        if let Some(other) = others().find(|other| user.disturbs(other)) {
-            diags.push(user.refusal(other));
-        } else if let Some(other) = others().find(|other| user.may_disturb(other)) {
-            diags.push(user.doubt(other));
+        if let Some(other) = known.disturbed_by(&user) {
+            diags.push(user.refusal(&other));
+        } else if let Some(other) = known.perhaps_disturbed_by(&user) {
+            diags.push(user.doubt(&other));
         }
-        for key in keys {
-            users.entry(key).or_default().push(user);
+        known.add(user);
+    }
+}
+
+/// Users by what they may have in common and by how they use it: of thousands
+/// that read one storage, none is compared with the others.
+#[derive(Default)]
+struct Known<'p> {
+    users: HashMap<(String, Access), Vec<User<'p>>>,
+    /// The first of those whose storage has a name.
+    named: HashMap<(String, Access), User<'p>>,
+}
+
+impl<'p> Known<'p> {
+    fn disturbed_by(&self, user: &User<'p>) -> Option<User<'p>> {
+        let keys = user.keys().into_iter();
+        let mut found = keys.flat_map(|key| {
+            let ways = user.disagreeing().map(move |access| (key.clone(), access));
+            ways.filter_map(|way| self.users.get(&way)).flatten()
+        });
+        found.find(|other| user.disturbs(other)).copied()
+    }
+
+    fn perhaps_disturbed_by(&self, user: &User<'p>) -> Option<User<'p>> {
+        let name = user.disk.storage.as_ref()?.name();
+        let mut ways = user.disagreeing().map(|access| (name.clone(), access));
+        ways.find_map(|way| self.named.get(&way).filter(|other| user.may_disturb(other)))
+            .copied()
+    }
+
+    fn add(&mut self, user: User<'p>) {
+        let access = user.disk.access;
+        for key in user.keys() {
+            self.users.entry((key, access)).or_default().push(user);
+        }
+        if let Some(storage) = &user.disk.storage {
+            self.named.entry((storage.name(), access)).or_insert(user);
         }
     }
 }
@@ -73,6 +106,14 @@ impl<'p> User<'p> {
         }
         let storages = self.disk.storage.as_ref().zip(other.disk.storage.as_ref());
         self.has_claim_of(other) || storages.is_some_and(|(ours, theirs)| ours.is(theirs))
+    }
+
+    /// The ways of use that do not go with this one.
+    fn disagreeing(&self) -> impl Iterator<Item = Access> + use<> {
+        let access = self.disk.access;
+        Access::ALL
+            .into_iter()
+            .filter(move |other| !access.agrees_with(*other))
     }
 
     fn may_disturb(&self, other: &Self) -> bool {

@@ -80,6 +80,30 @@ fn many_inputs_are_bounded_together() {
     outcome.assert_says("2.yaml: all inputs together are too large\n  found: more than 64 MiB\n");
 }
 
+/// VMs whose images have equal names, in clusters that share nothing; and VMs that
+/// all read one image.
+#[test]
+fn users_of_one_name_are_compared_in_good_time() {
+    let vm = |n: u32, monitors: &str, more: &str| {
+        format!(
+            "---\nkind: VM\nmetadata: {{name: vm{n}}}\nspec: {{domain: {{devices: {{disks: [\
+             {{source: {{rbd: {{monitors: [{monitors}], pool: p, image: i}}}}{more}}}]}}}}}}\n"
+        )
+    };
+    let apart: String = (0..3000).map(|n| vm(n, &format!("m{n}"), "")).collect();
+    let readers = (0..3000).map(|n| vm(n, "m", ", access-mode: read-only"));
+    let readers: String = readers.collect();
+    let many = |cluster: u32| {
+        let monitors: Vec<_> = (0..20_000).map(|n| format!("m{cluster}-{n}")).collect();
+        monitors.join(", ")
+    };
+    let large = vm(0, &many(0), "") + &vm(1, &many(1), "");
+    for text in [apart, readers, large] {
+        let outcome = answered(&text);
+        assert_eq!(outcome.code, Some(0), "{:.300}", outcome.stderr);
+    }
+}
+
 #[test]
 fn nesting_is_bounded() {
     let block: String = (0..3000).map(|n| " ".repeat(n) + "a:\n").collect();
