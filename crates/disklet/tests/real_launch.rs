@@ -98,6 +98,25 @@ fn a_pod_without_low_ports_says_so() {
     assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
 }
 
+/// passt would end if it could not listen at all that it was told.
+#[test]
+#[ignore = "needs root and passt: script/test"]
+fn a_pod_with_few_descriptors_has_fewer_ports() {
+    let pod = Pod::new("few", "10.231.11.2", "10.231.11.1");
+    let launched = pod.launch_by(&["prlimit", "--nofile=1024:1024"], &[]);
+    let _qemu = launched.connect("net");
+    wait_until("a port is open", || {
+        fs::read_to_string(format!("/proc/{}/net/tcp", launched.child.id()))
+            .unwrap()
+            .contains(":01D0 ")
+    });
+    launched.greeted().say(r#"{"type":"ended","how":"off"}"#);
+    let outcome = launched.end();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let told = "at TCP ports 1-464 and UDP ports 1-48 only";
+    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+}
+
 #[test]
 #[ignore = "needs root and passt: script/test"]
 fn a_pod_without_a_network_says_so() {

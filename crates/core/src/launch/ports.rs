@@ -54,6 +54,23 @@ impl Ports {
         self.0 = merged;
     }
 
+    /// The lowest ones, at most so many.
+    #[must_use]
+    pub fn at_most(&self, mut most: u32) -> Self {
+        let mut kept = Vec::new();
+        for &(first, last) in &self.0 {
+            let Some(more) = most.min(u32::from(last - first) + 1).checked_sub(1) else {
+                break;
+            };
+            kept.push((
+                first,
+                first.saturating_add(u16::try_from(more).unwrap_or(u16::MAX)),
+            ));
+            most -= more + 1;
+        }
+        Self(kept)
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -116,6 +133,22 @@ mod tests {
         let all = Ports::parse("1-65535").unwrap();
         assert_eq!(all.count(), 65535);
         assert_eq!(Ports::default().lowest(), None);
+    }
+
+    #[test]
+    fn the_lowest_are_kept() {
+        let kept = |most| {
+            Ports::parse("5,10-19,30-65535")
+                .unwrap()
+                .at_most(most)
+                .to_string()
+        };
+        assert_eq!(kept(0), "none");
+        assert_eq!(kept(1), "5");
+        assert_eq!(kept(4), "5,10-12");
+        assert_eq!(kept(11), "5,10-19");
+        assert_eq!(kept(12), "5,10-19,30");
+        assert_eq!(kept(u32::MAX), "5,10-19,30-65535");
     }
 
     #[test]

@@ -16,11 +16,12 @@ mod children;
 mod console;
 mod course;
 mod net;
+mod reach;
 mod signals;
 mod sockets;
 mod tell;
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,7 +29,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use disklet_core::launch::ports::Ports;
 use disklet_core::launch::protocol::{Ended, How};
 
 pub(crate) use args::LaunchArgs;
@@ -38,6 +38,7 @@ use children::Children;
 use console::Console;
 use course::Course;
 use net::{Network, Passt};
+use reach::Reach;
 use sockets::Sockets;
 use tell::Teller;
 
@@ -104,37 +105,22 @@ fn network(
     if args.no_network {
         return Ok(None);
     }
+    let reach = Reach {
+        tcp: args.tcp_ports.clone(),
+        udp: args.udp_ports.clone(),
+    };
+    let reach = reach.here(teller);
     let passt = Passt {
         program: args.passt.clone(),
-        tcp_ports: args.tcp_ports.to_string(),
-        udp_ports: args.udp_ports.to_string(),
+        tcp_ports: reach.tcp.to_string(),
+        udp_ports: reach.udp.to_string(),
     };
     passt.trial(&children)?;
-    if let Some(notice) = closed_ports(args) {
-        teller.tell(&notice);
-    }
     Ok(Some(Network {
         passt,
         children,
         teller: teller.clone(),
     }))
-}
-
-/// passt says nothing about ports that it cannot have.
-fn closed_ports(args: &LaunchArgs) -> Option<String> {
-    let setting = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
-    let first: u16 = fs::read_to_string(setting).ok()?.trim().parse().ok()?;
-    let lowest = [&args.tcp_ports, &args.udp_ports]
-        .into_iter()
-        .filter_map(Ports::lowest)
-        .min()?;
-    let closed = lowest < first && !rustix::process::geteuid().is_root();
-    closed.then(|| {
-        format!(
-            "the guest cannot be reached at ports below {first}: the pod has no sysctl \
-             net.ipv4.ip_unprivileged_port_start"
-        )
-    })
 }
 
 fn told(ended: &Ended) -> String {

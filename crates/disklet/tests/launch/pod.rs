@@ -69,6 +69,11 @@ impl Pod {
 
     /// A launcher in it, with no more rights than in a cluster.
     pub(crate) fn launch(&self, args: &[&str]) -> Launched {
+        self.launch_by(&[], args)
+    }
+
+    /// The same, started by another program.
+    pub(crate) fn launch_by(&self, by: &[&str], args: &[&str]) -> Launched {
         let scratch = Scratch::new();
         let mode = fs::Permissions::from_mode(0o777);
         fs::set_permissions(scratch.path(), mode.clone()).unwrap();
@@ -83,9 +88,8 @@ impl Pod {
         let log = launcher.scratch.path().join("log");
         fs::set_permissions(log, mode).unwrap();
         let mut outer = Command::new("ip");
-        outer
-            .args(["netns", "exec", &self.pod])
-            .args(AS_IN_A_CONTAINER);
+        outer.args(["netns", "exec", &self.pod]).args(by);
+        outer.args(AS_IN_A_CONTAINER);
         outer.arg(program).args(launcher.command.get_args());
         outer.stdin(Stdio::piped());
         outer.stdout(Stdio::piped()).stderr(Stdio::piped());

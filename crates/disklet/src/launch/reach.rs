@@ -1,0 +1,96 @@
+//! The ports at which the guest is reached, as far as the pod can have them.
+
+use std::fs;
+
+use disklet_core::launch::ports::Ports;
+use rustix::process::{Resource, getrlimit};
+
+use super::tell::Teller;
+
+/// Where the guest is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reach {
+    pub(super) tcp: Ports,
+    pub(super) udp: Ports,
+}
+
+/// Descriptors for connections and for passt itself, if there are so many.
+const FOR_CONNECTIONS: u64 = 1024;
+
+impl Reach {
+    /// What is left of it here; tells what is not.
+    pub(super) fn here(self, teller: &Teller) -> Self {
+        if let Some(first) = first_open_port()
+            && [&self.tcp, &self.udp]
+                .into_iter()
+                .filter_map(Ports::lowest)
+                .any(|lowest| lowest < first)
+        {
+            teller.tell(&format!(
+                "the guest cannot be reached at ports below {first}: the pod has no sysctl \
+                 net.ipv4.ip_unprivileged_port_start"
+            ));
+        }
+        let Some(limit) = getrlimit(Resource::Nofile).maximum else {
+            return self;
+        };
+        let fitting = self.clone().fitting(limit);
+        if fitting != self {
+            teller.tell(&format!(
+                "a process of this pod may have {limit} files open, and each port is one: the guest \
+                 is reached at TCP ports {} and UDP ports {} only; name fewer ports, or raise the limit",
+                fitting.tcp, fitting.udp
+            ));
+        }
+        fitting
+    }
+
+    /// passt ends if it cannot have all of them, so it is not asked for more.
+    fn fitting(self, limit: u64) -> Self {
+        let room = limit - FOR_CONNECTIONS.min(limit / 2);
+        let (tcp, udp) = (u64::from(self.tcp.count()), u64::from(self.udp.count()));
+        if tcp + udp <= room {
+            return self;
+        }
+        let share = room * tcp / (tcp + udp);
+        let most = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        Self {
+            tcp: self.tcp.at_most(most(share)),
+            udp: self.udp.at_most(most(room - share)),
+        }
+    }
+}
+
+/// The first port that needs no right; passt says nothing of those that do.
+fn first_open_port() -> Option<u16> {
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let setting = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+    fs::read_to_string(setting).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fitting(limit: u64) -> (String, String) {
+        let usual = Reach {
+            tcp: Ports::parse(Ports::TCP).unwrap(),
+            udp: Ports::parse(Ports::UDP).unwrap(),
+        };
+        let fitting = usual.fitting(limit);
+        assert!(u64::from(fitting.tcp.count() + fitting.udp.count()) < limit.max(1));
+        (fitting.tcp.to_string(), fitting.udp.to_string())
+    }
+
+    #[test]
+    fn ports_leave_room_for_connections() {
+        let both = |tcp: &str, udp: &str| (tcp.to_owned(), udp.to_owned());
+        assert_eq!(fitting(1 << 20), both("1-9999", "1-1023"));
+        assert_eq!(fitting(12046), both("1-9999", "1-1023"));
+        assert_eq!(fitting(4096), both("1-2786", "1-286"));
+        assert_eq!(fitting(1024), both("1-464", "1-48"));
+        assert_eq!(fitting(0), both("none", "none"));
+    }
+}
