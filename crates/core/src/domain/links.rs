@@ -71,7 +71,7 @@ impl Domain {
             [
                 "-netdev".to_owned(),
                 format!(
-                    "stream,id=pod,server=off,addr.type=unix,addr.path={}",
+                    "stream,id=pod,server=off,reconnect-ms=1000,addr.type=unix,addr.path={}",
                     comma_twice(&sockets.network)
                 ),
                 "-device".to_owned(),

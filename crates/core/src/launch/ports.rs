@@ -71,17 +71,21 @@ impl Ports {
         Self(kept)
     }
 
+    /// Those that are not below a port.
+    #[must_use]
+    pub fn not_below(&self, lowest: u16) -> Self {
+        let kept = self.0.iter().filter(|(_, last)| *last >= lowest);
+        Self(
+            kept.map(|&(first, last)| (first.max(lowest), last))
+                .collect(),
+        )
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u32 {
         let count = |(first, last): &(u16, u16)| u32::from(last - first) + 1;
         self.0.iter().map(count).sum()
-    }
-
-    /// The lowest one.
-    #[must_use]
-    pub fn lowest(&self) -> Option<u16> {
-        self.0.first().map(|(first, _)| *first)
     }
 }
 
@@ -127,12 +131,19 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_finds_the_lowest() {
+    fn low_ports_are_left_out() {
+        let kept = |text: &str| Ports::parse(text).unwrap().not_below(1024).to_string();
+        assert_eq!(kept("22,80,1000-1030,8080"), "1024-1030,8080");
+        assert_eq!(kept("1-1023"), "none");
+        assert_eq!(kept("1024"), "1024");
+    }
+
+    #[test]
+    fn counts() {
         let ports = Ports::parse("8000-8099,22").unwrap();
-        assert_eq!((ports.count(), ports.lowest()), (101, Some(22)));
+        assert_eq!(ports.count(), 101);
         let all = Ports::parse("1-65535").unwrap();
         assert_eq!(all.count(), 65535);
-        assert_eq!(Ports::default().lowest(), None);
     }
 
     #[test]

@@ -20,17 +20,28 @@ const FOR_CONNECTIONS: u64 = 1024;
 impl Reach {
     /// What is left of it here; tells what is not.
     pub(super) fn here(self, teller: &Teller) -> Self {
-        if let Some(first) = first_open_port()
-            && [&self.tcp, &self.udp]
-                .into_iter()
-                .filter_map(Ports::lowest)
-                .any(|lowest| lowest < first)
-        {
+        let open = self.open(first_open_port(), teller);
+        open.within_limit(teller)
+    }
+
+    /// passt ends if it can have none of the ports of a protocol, and says
+    /// nothing of single ones.
+    fn open(self, first: Option<u16>, teller: &Teller) -> Self {
+        let Some(first) = first else { return self };
+        let open = Self {
+            tcp: self.tcp.not_below(first),
+            udp: self.udp.not_below(first),
+        };
+        if open != self {
             teller.tell(&format!(
                 "the guest cannot be reached at ports below {first}: the pod has no sysctl \
                  net.ipv4.ip_unprivileged_port_start"
             ));
         }
+        open
+    }
+
+    fn within_limit(self, teller: &Teller) -> Self {
         let Some(limit) = getrlimit(Resource::Nofile).maximum else {
             return self;
         };
