@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Packs directories into a container image, without a daemon.
 
-    script/lib/kube/image.py --name NAME:TAG --output FILE [OPTION…] DIRECTORY…
+    script/lib/kube/image.py --name NAME:TAG --output FILE [OPTION…] DIRECTORY|LAYER.tar…
 
-Each directory is a layer, the first one lowest. FILE is a tar that `ctr images
+Each directory is a layer, the first one lowest; so is each tar, as it is. FILE is a tar that `ctr images
 import`, `skopeo copy oci-archive:FILE` and `docker load` read. Owners become
 root and times zero, so that the same files give the same image, byte for byte.
 """
@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import tarfile
 import tempfile
 
@@ -31,7 +32,7 @@ def arguments():
     parser.add_argument("--user", default="", metavar="UID[:GID]")
     parser.add_argument("--workdir", default="/")
     parser.add_argument("--gzip", action="store_true", help="compress the layers")
-    parser.add_argument("directories", nargs="+", metavar="DIRECTORY")
+    parser.add_argument("directories", nargs="+", metavar="DIRECTORY|LAYER.tar")
     return parser.parse_args()
 
 
@@ -76,6 +77,13 @@ class Hashed:
         return self.out.tell()
 
 
+def write_content(top, out):
+    if os.path.isdir(top):
+        return write_layer(top, out)
+    with open(top, "rb") as layer:
+        shutil.copyfileobj(layer, out, 1 << 20)
+
+
 def make_layer(top, compress):
     """The blob as an open file, its digest, and the digest of what it unpacks to."""
     blob = tempfile.TemporaryFile()
@@ -83,10 +91,10 @@ def make_layer(top, compress):
     if compress:
         with gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0, compresslevel=1) as squeezed:
             plain = Hashed(squeezed)
-            write_layer(top, plain)
+            write_content(top, plain)
     else:
         plain = packed
-        write_layer(top, plain)
+        write_content(top, plain)
     return blob, packed.sum.hexdigest(), plain.sum.hexdigest()
 
 
@@ -128,8 +136,8 @@ def configuration(options, diff_ids):
 def main():
     options = arguments()
     for top in options.directories:
-        if not os.path.isdir(top):
-            raise SystemExit(f"{top} is no directory: a layer is made of one")
+        if not os.path.isdir(top) and not tarfile.is_tarfile(top):
+            raise SystemExit(f"{top} is neither a directory nor a tar: a layer is made of one")
     unfinished = options.output + ".part"
     archive = Archive(unfinished)
     layers, diff_ids = [], []

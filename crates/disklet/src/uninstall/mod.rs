@@ -119,7 +119,7 @@ async fn uninstall(args: &UninstallArgs) -> Result<(), Refusal> {
     let keeps_vms = !args.force && vms.exist();
     if keeps_vms {
         tell(&format!(
-            "{} VM objects stay, and so does their definition; kubectl delete vms --all --all-namespaces before this removes them",
+            "VM objects stay ({}), and so does their definition; kubectl delete vms --all --all-namespaces before this removes them",
             vms.objects()
         ));
     }

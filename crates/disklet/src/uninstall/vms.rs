@@ -139,18 +139,14 @@ fn still_there(left: &Vms) -> Refusal {
     )
 }
 
-/// A pod whose VM may have something on its node.
+/// A pod whose VM may have something on its node, now or soon.
 fn is_on_node(pod: &Pod) -> bool {
     let phase = pod
         .status
         .as_ref()
         .and_then(|status| status.phase.as_deref());
     let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
-    let is_placed = pod
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.node_name.is_some());
-    is_placed && (!has_ended || !pod.finalizers().is_empty())
+    !has_ended || !pod.finalizers().is_empty()
 }
 
 fn shown(pod: &Pod) -> String {
@@ -159,6 +155,6 @@ fn shown(pod: &Pod) -> String {
     format!(
         "{namespace}/{} ({})",
         pod.name_any(),
-        node.unwrap_or("no node")
+        node.unwrap_or("no node yet")
     )
 }
