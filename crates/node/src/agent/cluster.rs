@@ -1,10 +1,11 @@
 //! The API server, for threads that wait for its answers.
 
+use disklet::cluster::events::Teller;
+use disklet::cluster::names::POD_FINALIZER;
 use disklet_core::resolve::Reference;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -18,18 +19,14 @@ const MANAGER: &str = "disklet-agent";
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: kube::Client,
-    recorder: Recorder,
+    teller: Teller,
     runtime: Handle,
 }
 
 impl Cluster {
     pub(super) fn new(client: kube::Client, runtime: Handle, node: &str) -> Self {
-        let reporter = Reporter {
-            controller: MANAGER.to_owned(),
-            instance: Some(node.to_owned()),
-        };
         Self {
-            recorder: Recorder::new(client.clone(), reporter),
+            teller: Teller::new(client.clone(), MANAGER, Some(node.to_owned())),
             client,
             runtime,
         }
@@ -97,14 +94,16 @@ impl Cluster {
     }
 
     /// Tells people; that it does not get through stops nobody.
-    pub(super) fn tell(&self, pod: &LauncherPod, how: EventType, reason: &str, note: &str) {
-        let event = Event {
-            type_: how,
-            reason: reason.to_owned(),
-            note: Some(shortened(note)),
-            action: reason.to_owned(),
-            secondary: None,
-        };
+    pub(super) fn tell(&self, pod: &LauncherPod, reason: &str, note: &str) {
+        self.publish(pod, false, reason, note);
+    }
+
+    /// The same, of something that is wrong.
+    pub(super) fn warn(&self, pod: &LauncherPod, reason: &str, note: &str) {
+        self.publish(pod, true, reason, note);
+    }
+
+    fn publish(&self, pod: &LauncherPod, is_warning: bool, reason: &str, note: &str) {
         let about = core::ObjectReference {
             api_version: Some("disklet.io/v1alpha1".to_owned()),
             kind: Some("VM".to_owned()),
@@ -113,10 +112,38 @@ impl Cluster {
             uid: Some(pod.vm.clone()),
             ..core::ObjectReference::default()
         };
-        let published = self.recorder.publish(&event, &about);
-        if let Err(error) = self.runtime.block_on(published) {
+        let told = self.teller.tell(about, is_warning, reason, note);
+        if let Err(error) = self.runtime.block_on(told) {
             tracing::warn!(vm = pod.full_name(), %error, "an event was not published");
         }
+    }
+
+    /// Takes the agent's finalizer from a pod of which nothing is left here.
+    pub(super) fn let_go(&self, pod: &LauncherPod) -> Result<()> {
+        let pods = Api::<core::Pod>::namespaced(self.client.clone(), pod.namespace.as_str());
+        let name = pod.name.as_str();
+        let unheld = async {
+            let Some(now) = pods.get_opt(name).await? else {
+                return Ok(());
+            };
+            if now.metadata.uid.as_deref() != Some(pod.uid.as_str()) {
+                return Ok(());
+            }
+            let others = now.metadata.finalizers.iter().flatten();
+            let others: Vec<_> = others.filter(|name| *name != POD_FINALIZER).collect();
+            // Whoever changes them meanwhile is not overruled.
+            let version = now.metadata.resource_version.as_deref();
+            let patch = json!({"metadata": {"finalizers": others, "resourceVersion": version}});
+            // Of a pod's own resource the agent may change nothing.
+            let how = PatchParams::default();
+            match pods.patch_status(name, &how, &Patch::Merge(&patch)).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                other => other.map(drop),
+            }
+        };
+        self.runtime
+            .block_on(unheld)
+            .map_err(|error: kube::Error| unanswered("the pod", error))
     }
 
     fn vms(&self, namespace: &str) -> Api<DynamicObject> {
@@ -130,14 +157,6 @@ impl Cluster {
 pub(super) fn now() -> String {
     let now = Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// The API server takes 1024 bytes of a note.
-fn shortened(note: &str) -> String {
-    match note.len() {
-        0..=1000 => note.to_owned(),
-        _ => format!("{}…", &note[..note.floor_char_boundary(1000)]),
-    }
 }
 
 /// As a file would have it: answers leave the kind out.

@@ -13,6 +13,7 @@
 mod cluster;
 mod link;
 mod machine;
+mod metrics;
 mod planning;
 mod pod;
 mod progress;
@@ -20,17 +21,22 @@ mod status;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use clap::Args;
+use disklet::cluster::health::{self, Health};
+use disklet::cluster::logs::{self, LogFormat};
 use disklet_core::config::Config;
 use disklet_core::names::PodUid;
+use tokio::net::TcpListener;
 
 use self::cluster::Cluster;
 use self::machine::{Machine, Told, Unwanted};
+use self::metrics::Metrics;
 use self::pod::LauncherPod;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -70,6 +76,14 @@ pub(crate) struct AgentArgs {
     )]
     connect: String,
 
+    /// How to log; DISKLET_LOG chooses what
+    #[arg(long, value_enum, default_value_t = LogFormat::Json, value_name = "FORMAT")]
+    log_format: LogFormat,
+
+    /// Where /healthz, /readyz and /metrics are
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9473")]
+    listen: SocketAddr,
+
     /// Where that daemon notes the processes of its VMs
     #[arg(long, value_name = "DIR", default_value = "/run/libvirt/qemu")]
     qemu_run: String,
@@ -99,7 +113,7 @@ enum News {
 }
 
 pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
-    log();
+    logs::begin(args.log_format);
     let mut config = configuration(args.config.as_deref())?;
     config.host_root.clone_from(&args.host_root);
     config.qemu_run.clone_from(&args.qemu_run);
@@ -111,6 +125,8 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new("no thread can be started").because(error))?;
+    let metrics = Metrics::default();
+    let health = runtime.block_on(serve_health(args.listen, &metrics))?;
     let client = runtime.block_on(watch::client())?;
     runtime.block_on(watch::label_node(&client, &args.node))?;
     let uri = &args.connect;
@@ -125,25 +141,28 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
     };
     listen_to_libvirt(shared.uri.clone(), news.clone())?;
     runtime.spawn(watch::pods(client, args.node.clone(), news.clone()));
+    health.set_ready(true);
     tracing::info!(node = args.node, "the agent is ready");
     Supervisor {
         shared: Arc::new(shared),
         machines: HashMap::new(),
+        metrics,
         news,
     }
     .work(&heard)
 }
 
-/// What goes on is said in lines of JSON, as who collects logs likes them.
-fn log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("DISKLET_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+/// Answers from the beginning, so that it shows what keeps the agent.
+async fn serve_health(address: SocketAddr, metrics: &Metrics) -> Result<Arc<Health>> {
+    let failed = |error| {
+        Failure::new(format!("{address}: cannot be listened at"))
+            .because(error)
+            .help("choose another address with --listen")
+    };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let health = Health::new(metrics.registry());
+    tokio::spawn(health::serve(listener, health.clone()));
+    Ok(health)
 }
 
 /// libvirt may come up after the agent.
@@ -197,6 +216,7 @@ fn connect_again(uri: &str, events: &Events) -> Libvirt {
 struct Supervisor {
     shared: Arc<Shared>,
     machines: HashMap<PodUid, Handle>,
+    metrics: Metrics,
     news: Sender<News>,
 }
 
@@ -218,6 +238,7 @@ impl Supervisor {
                 News::Listed(uids) => self.free_others(&uids)?,
                 News::Freed(uid) => drop(self.machines.remove(&uid)),
             }
+            self.metrics.count_machines(self.machines.len());
         }
         Ok(String::new())
     }
@@ -231,7 +252,7 @@ impl Supervisor {
     fn have(&mut self, pod: LauncherPod) {
         match self.machines.get(&pod.uid) {
             Some(machine) => drop(machine.teller.send(Told::Pod(Box::new(pod)))),
-            None if pod.over => self.free(pod),
+            None if pod.is_done() && !pod.held => self.free(pod),
             None => self.begin(pod, false),
         }
     }

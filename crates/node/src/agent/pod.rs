@@ -1,5 +1,6 @@
 //! A launcher pod, as far as the agent has to know it.
 
+use disklet::cluster::names::POD_FINALIZER;
 use disklet_core::launch::protocol::How;
 use disklet_core::names::{Namespace, ObjectName, PodUid};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
@@ -21,6 +22,8 @@ pub(super) struct LauncherPod {
     pub(super) deleting: bool,
     /// All is over, and nothing of it is started again.
     pub(super) over: bool,
+    /// It waits until the agent has freed what it made.
+    pub(super) held: bool,
     /// Which start of its container runs now.
     pub(super) runs: Option<Incarnation>,
     restart: Restart,
@@ -61,6 +64,7 @@ impl LauncherPod {
             address: status.and_then(|status| status.pod_ip.clone()),
             deleting: meta.deletion_timestamp.is_some(),
             over: matches!(phase, Some("Succeeded" | "Failed")),
+            held: (meta.finalizers.iter().flatten()).any(|name| name == POD_FINALIZER),
             runs: running(pod),
             restart: match spec.restart_policy.as_deref() {
                 Some("Never") => Restart::Never,
@@ -80,6 +84,7 @@ impl LauncherPod {
             address: None,
             deleting: true,
             over: true,
+            held: false,
             runs: None,
             restart: Restart::Never,
         })
@@ -94,6 +99,11 @@ impl LauncherPod {
                 Restart::OnFailure => how.exit_code() != 0,
                 Restart::Never => false,
             }
+    }
+
+    /// Whether nothing of it will run any more.
+    pub(super) fn is_done(&self) -> bool {
+        self.over || (self.deleting && self.runs.is_none())
     }
 
     pub(super) fn full_name(&self) -> String {

@@ -17,11 +17,13 @@ use crate::failure::{Failure, Result};
 
 /// By the pod's own account, or by the usual file.
 pub(super) async fn client() -> Result<kube::Client> {
-    kube::Client::try_default().await.map_err(|error| {
-        Failure::new("there is no way to the API server")
-            .because(error)
-            .help("the agent runs in a pod, or with KUBECONFIG")
-    })
+    disklet::cluster::client::connect("disklet-agent")
+        .await
+        .map_err(|error| {
+            Failure::new("there is no way to the API server")
+                .because(error)
+                .help("the agent runs in a pod, or with KUBECONFIG")
+        })
 }
 
 /// VMs come only to nodes that can run them.

@@ -4,7 +4,6 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use disklet_core::launch::protocol::{Ended, FromAgent, How};
-use kube::runtime::events::EventType;
 use uuid::Uuid;
 
 use super::{Guest, Machine, Told};
@@ -137,7 +136,7 @@ impl Machine {
         });
         self.write(guest, &Standing::Paused(reason, why.to_owned()));
         let cluster = &self.shared.cluster;
-        cluster.tell(&self.pod, EventType::Warning, reason, why);
+        cluster.warn(&self.pod, reason, why);
     }
 
     /// QEMU tries again what it could not write.

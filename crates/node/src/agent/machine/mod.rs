@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use disklet_core::launch::protocol::{Ended, FromAgent, How};
 use disklet_core::plan::Plan;
-use kube::runtime::events::EventType;
 use uuid::Uuid;
 
 use super::Shared;
@@ -66,7 +65,7 @@ impl Machine {
     /// Until nothing of the pod is left.
     pub(super) fn live(mut self) {
         let mut last = None;
-        while !self.gone && !self.pod.over {
+        while !self.gone && !self.pod.is_done() {
             match self.pod.runs.clone() {
                 Some(launcher) if last.as_ref() != Some(&launcher) => {
                     self.serve(&launcher);
@@ -79,6 +78,18 @@ impl Machine {
             }
         }
         self.free(false);
+        self.let_go();
+    }
+
+    /// The pod may go: nothing is left of it here.
+    fn let_go(&self) {
+        if !self.pod.held || self.gone {
+            return;
+        }
+        while let Err(failure) = self.shared.cluster.let_go(&self.pod) {
+            tracing::warn!(vm = self.pod.full_name(), "{failure}");
+            std::thread::sleep(AGAIN);
+        }
     }
 
     /// What does not concern a running guest.
@@ -110,7 +121,7 @@ impl Machine {
     /// The launcher listens soon after its container runs.
     fn connect(&mut self, launcher: &Incarnation) -> Option<Link> {
         let name = self.pod.full_name();
-        while !self.gone && !self.pod.over && self.pod.runs.as_ref() == Some(launcher) {
+        while !self.gone && !self.pod.is_done() && self.pod.runs.as_ref() == Some(launcher) {
             match Link::open(&self.shared.config, &self.pod.uid) {
                 Ok(link) => {
                     let (teller, whose) = (self.teller.clone(), launcher.clone());
@@ -144,7 +155,7 @@ impl Machine {
         };
         if let Standing::Failed(reason, why) = &standing {
             let cluster = &self.shared.cluster;
-            cluster.tell(&self.pod, EventType::Warning, reason, why);
+            cluster.warn(&self.pod, reason, why);
         }
         let none = Guest {
             uuid: Uuid::nil(),

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 
 use disklet_core::launch::protocol::{Ended, FromAgent, How};
-use kube::runtime::events::EventType;
 
 use super::{AGAIN, Guest, Machine};
 use crate::agent::link::Link;
@@ -79,9 +78,7 @@ impl Machine {
         };
         let name = &shared.node;
         let note = format!("the guest runs on node {name}");
-        shared
-            .cluster
-            .tell(&self.pod, EventType::Normal, "Started", &note);
+        shared.cluster.tell(&self.pod, "Started", &note);
         self.write(&guest, &Standing::Running);
         Ok(guest)
     }
