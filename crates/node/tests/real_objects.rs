@@ -240,6 +240,31 @@ fn a_disk_image_is_made_once_and_stays() {
     assert_eq!(file.metadata().unwrap().len(), 1 << 20);
 }
 
+/// Where a name leads to is seen on the machine only.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_name_that_leads_into_a_closed_network_is_refused() {
+    let machine = Machine::new("object-closed");
+    let disk = "      - source: {nbd: {host: localhost, export: x}}\n";
+    let manifest = write(&machine, "object-closed", vm("object-closed", "", disk, ""));
+    let before = machine.things();
+    // Nobody listens there, but that is for QEMU to find out.
+    let open = machine.refused(&["up", "-f", &manifest]);
+    assert!(!open.contains("network"), "{open}");
+    let config = machine.path("config.yaml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let closed = format!("{text}networks: {{deny: [127.0.0.0/8, \"::1\"]}}\n");
+    std::fs::write(&config, closed).unwrap();
+    let refused = machine.refused(&["up", "-f", &manifest]);
+    let leads = "disk sda: localhost leads to ";
+    assert!(refused.contains(leads), "{refused}");
+    assert!(
+        refused.contains("where VMs may not have disks"),
+        "{refused}"
+    );
+    assert_eq!(machine.things(), before);
+}
+
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn uefi_starts_and_its_variables_go_with_the_vm() {
