@@ -229,7 +229,11 @@ fn by_hand(machine: &Machine, step: &Step) {
             std::fs::create_dir_all(std::path::Path::new(file).parent().unwrap()).unwrap();
             std::fs::write(file, "[global]\nclient_mount_timeout = 30\n").unwrap();
         }
-        Step::TakeLease { .. } | Step::DefineDomain { .. } | Step::StartDomain { .. } => {}
+        Step::TakeLease { .. }
+        | Step::EndLease { .. }
+        | Step::CheckServers { .. }
+        | Step::DefineDomain { .. }
+        | Step::StartDomain { .. } => {}
         other => panic!("{other}: not a step of such a disk"),
     }
 }
