@@ -130,7 +130,7 @@ impl Definition {
                     subresources: Subresources { status: Empty {} },
                     additional_printer_columns: vm_columns(),
                     schema: Validation {
-                        schema: vm_schema(),
+                        schema: vm_schema().for_api_servers(),
                     },
                 }],
             },

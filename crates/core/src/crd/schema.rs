@@ -172,6 +172,21 @@ impl Schema {
         self
     }
 
+    /// Without the fields of values that may be no object: an API server (1.20 at
+    /// least) that knows some takes such a value for an object, and then cannot
+    /// apply anything to a VM that has the short form.
+    pub(super) fn for_api_servers(mut self) -> Self {
+        if self.kind.is_none() {
+            self.properties.clear();
+            self.required.clear();
+        }
+        for (_, field) in &mut self.properties {
+            *field = std::mem::take(field).for_api_servers();
+        }
+        self.items = self.items.map(|item| Box::new(item.for_api_servers()));
+        self
+    }
+
     fn any(description: &'static str) -> Self {
         Self {
             description,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Kind, Schema, vm_schema};
+use super::{Definition, Kind, Schema, vm_schema};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::manifest::{Input, Objects};
 use crate::names::Namespace;
@@ -293,4 +293,22 @@ fn the_schema_is_structural() {
             assert!(names.contains(name), "{}: {name}", spot.shown());
         }
     }
+}
+
+/// Otherwise nobody could apply the status of a VM with `memory: 2Gi`.
+#[test]
+fn what_may_be_no_object_has_no_fields_for_an_api_server() {
+    fn check(schema: &Json) {
+        if let Some(fields) = schema["properties"].as_object() {
+            assert_eq!(schema["type"], "object", "{schema}");
+            fields.values().for_each(check);
+        }
+        if !schema["items"].is_null() {
+            check(&schema["items"]);
+        }
+    }
+    let definition = serde_json::to_value(Definition::vm()).unwrap();
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    assert!(schema["properties"]["spec"].is_object());
+    check(schema);
 }
