@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use disklet::manifests::ManifestArgs;
 use disklet::vms::VmCommand;
 
+use crate::controller::ControllerArgs;
 use crate::crd::CrdArgs;
 use crate::image::ImageArgs;
 use crate::images::ImagesArgs;
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Images(ImagesArgs),
     Image(ImageArgs),
     Launch(LaunchArgs),
+    Controller(ControllerArgs),
     Crd(CrdArgs),
     Install(InstallArgs),
     Uninstall(UninstallArgs),

@@ -1,6 +1,7 @@
 //! `disklet`: virtual-machine disks for Kubernetes, from the command line.
 
 mod args;
+mod controller;
 mod crd;
 mod handover;
 mod image;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Image(args) => image::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Launch(args) => launch::run(&args),
+        Command::Controller(args) => controller::run(&args),
         Command::Crd(args) => crd::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Uninstall(args) => uninstall::run(&args),

@@ -1,0 +1,162 @@
+//! What the controller counts. docs/metrics.md has the table.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use kube::runtime::reflector::Store;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use disklet::cluster::process::Process;
+
+use super::objects::Vm;
+
+#[derive(Debug)]
+pub(super) struct Metrics {
+    leader: Gauge,
+    reconciles: Family<Outcome, Counter>,
+    reconcile_time: Histogram,
+    writes: Family<Write, Counter>,
+    launches: Counter,
+    refusals: Family<Reason, Counter>,
+    watch_failures: Family<Watched, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Write {
+    resource: &'static str,
+    verb: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Watched {
+    resource: String,
+}
+
+/// From a millisecond to half a minute.
+const BUCKETS: [f64; 10] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
+
+impl Metrics {
+    /// Makes them, and a registry that shows them and the VMs of this cache.
+    pub(super) fn new(vms: Arc<OnceLock<Store<Vm>>>) -> (Self, Registry) {
+        let metrics = Self {
+            leader: Gauge::default(),
+            reconciles: Family::default(),
+            reconcile_time: Histogram::new(BUCKETS),
+            writes: Family::default(),
+            launches: Counter::default(),
+            refusals: Family::default(),
+            watch_failures: Family::default(),
+        };
+        let mut all = Registry::default();
+        all.register_collector(Box::new(Process));
+        let registry = all.sub_registry_with_prefix("disklet_controller");
+        registry.register("leader", "1 if this replica works", metrics.leader.clone());
+        registry.register(
+            "reconciles",
+            "Looks at a VM, by how they ended",
+            metrics.reconciles.clone(),
+        );
+        registry.register(
+            "reconcile_seconds",
+            "How long a look at a VM took",
+            metrics.reconcile_time.clone(),
+        );
+        registry.register(
+            "writes",
+            "Requests that change something",
+            metrics.writes.clone(),
+        );
+        registry.register("launches", "Launcher pods made", metrics.launches.clone());
+        registry.register(
+            "refusals",
+            "VMs that were not launched, by reason",
+            metrics.refusals.clone(),
+        );
+        registry.register(
+            "watch_failures",
+            "Watches that were lost and begun again",
+            metrics.watch_failures.clone(),
+        );
+        registry.register_collector(Box::new(Vms(vms)));
+        (metrics, all)
+    }
+
+    pub(super) fn leads(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    pub(super) fn reconciled(&self, outcome: &'static str, took: Duration) {
+        self.reconciles.get_or_create(&Outcome { outcome }).inc();
+        self.reconcile_time.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn wrote(&self, resource: &'static str, verb: &'static str, outcome: &'static str) {
+        let write = Write {
+            resource,
+            verb,
+            outcome,
+        };
+        self.writes.get_or_create(&write).inc();
+    }
+
+    pub(super) fn launched(&self) {
+        self.launches.inc();
+    }
+
+    pub(super) fn refused(&self, reason: &str) {
+        let reason = reason.to_owned();
+        self.refusals.get_or_create(&Reason { reason }).inc();
+    }
+
+    pub(super) fn watch_failed(&self, resource: &str) {
+        let resource = resource.to_owned();
+        self.watch_failures
+            .get_or_create(&Watched { resource })
+            .inc();
+    }
+}
+
+/// Counts the VMs of the cache when it is asked; a replica that does not work
+/// has no cache and says nothing.
+#[derive(Debug)]
+struct Vms(Arc<OnceLock<Store<Vm>>>);
+
+impl Collector for Vms {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(vms) = self.0.get() else {
+            return Ok(());
+        };
+        let mut phases: BTreeMap<String, i64> = BTreeMap::new();
+        for vm in vms.state() {
+            let phase = vm.status.phase.as_deref().unwrap_or("Pending");
+            *phases.entry(phase.to_owned()).or_default() += 1;
+        }
+        let help = "VM objects by phase";
+        let mut family = encoder.encode_descriptor("vms", help, None, MetricType::Gauge)?;
+        for (phase, count) in phases {
+            let labels = [("phase", phase)];
+            ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
