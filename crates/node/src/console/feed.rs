@@ -30,6 +30,8 @@ struct Waiting {
     bytes: VecDeque<u8>,
     /// Some more are just being sent.
     sending: bool,
+    /// Something was sent.
+    used: bool,
     /// Nobody takes any more.
     failed: bool,
     /// No more will come.
@@ -67,6 +69,11 @@ impl Feed {
         waiting.bytes.is_empty() && !waiting.sending
     }
 
+    /// Whether anything was sent.
+    pub(super) fn was_used(&self) -> bool {
+        self.waiting().used
+    }
+
     pub(super) fn has_failed(&self) -> bool {
         self.waiting().failed
     }
@@ -102,7 +109,7 @@ impl Feed {
             waiting = woken.unwrap_or_else(PoisonError::into_inner);
         }
         let length = waiting.bytes.len().min(PIECE);
-        waiting.sending = true;
+        (waiting.used, waiting.sending) = (true, true);
         Some(waiting.bytes.drain(..length).collect())
     }
 

@@ -97,9 +97,9 @@ pub(crate) fn attach(
     };
     session.to_guest.end();
     if session.to_guest.is_done() {
-        // So that the console is free when this returns.
         let _ = sender.join();
-    } else if !session.closed.get() {
+    }
+    if session.to_guest.was_used() && !session.closed.get() {
         take_from_ourselves(libvirt, uuid);
     }
     let _ = timer.event_remove_timeout();
@@ -107,10 +107,11 @@ pub(crate) fn attach(
     outcome
 }
 
-/// While a guest does not read, the daemon does not hear that we leave: the next
-/// who wants the console would be told that somebody has it. So it is taken over
-/// by a connection that the daemon does listen to, and is free when that is
-/// closed. An abort would wait for the guest as well.
+/// While the guest has not read all that was sent, which nobody tells us, the
+/// daemon does not hear that we leave: the next who wants the console would be
+/// told that somebody has it. So it is taken over by a connection that the daemon
+/// does listen to, and is free when that is closed. An abort would wait for the
+/// guest as well.
 fn take_from_ourselves(libvirt: &Libvirt, uuid: Uuid) {
     drop(libvirt.open_console(uuid, true));
 }

@@ -10,6 +10,8 @@ mod pools;
 mod rivals;
 mod secrets;
 
+use std::time::{Duration, Instant};
+
 use uuid::Uuid;
 use virt::connect::Connect;
 use virt::domain::{Domain, DomainState, DomainStateReason, DomainStateReasonEnum};
@@ -262,8 +264,19 @@ impl Libvirt {
         } else {
             0
         };
-        domain.open_console(None, &stream, flags).map_err(failed)?;
-        Ok(stream)
+        // Whoever has just left may still seem to be there.
+        let until = Instant::now() + Duration::from_millis(500);
+        loop {
+            match domain.open_console(None, &stream, flags) {
+                Ok(()) => return Ok(stream),
+                Err(error)
+                    if error.code().is(ErrorNumber::OperationFailed) && Instant::now() < until =>
+                {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
     }
 
     /// Ends a domain and forgets it. That there is none is as good.
