@@ -194,6 +194,51 @@ fn a_vm_is_launched_as_soon_as_its_claim_is_bound() {
 
 #[test]
 #[ignore = "needs script/kube"]
+fn a_claim_that_waits_for_a_pod_is_carried_by_the_launcher() {
+    let place = Place::new("awaits");
+    let _controller = Controller::start();
+    place.class_that_waits();
+    place.claim_of_class("later");
+    place.apply(&claimed("fourteen", "later"));
+    place.eventually("pod/fourteen", |pod| {
+        let volumes = pod["spec"]["volumes"].as_array().unwrap();
+        volumes
+            .iter()
+            .any(|volume| volume["persistentVolumeClaim"]["claimName"] == "later")
+    });
+    assert_eq!(place.get("pvc/later")["status"]["phase"], "Pending");
+}
+
+#[test]
+#[ignore = "needs script/kube"]
+fn a_pod_that_the_cluster_does_not_take_is_told_and_tried_again() {
+    let place = Place::new("quota");
+    let _controller = Controller::start();
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
+        "spec": {"hard": {"pods": "0"}},
+    });
+    place.apply(&quota.to_string());
+    place.eventually("resourcequota/none", |quota| {
+        quota["status"]["hard"]["pods"] == "0"
+    });
+    place.apply(&vm("thirteen"));
+    place.eventually("vm/thirteen", |vm| {
+        let conditions = vm["status"]["conditions"].as_array();
+        conditions.is_some_and(|all| {
+            let refused = |it: &serde_json::Value| {
+                let message = it["message"].as_str().unwrap();
+                it["reason"] == "PodRefused" && message.contains("exceeded quota")
+            };
+            all.iter().any(refused)
+        })
+    });
+    place.kubectl(&["delete", "resourcequota", "none"]);
+    place.eventually("pod/thirteen", |pod| pod["metadata"]["uid"].is_string());
+}
+
+#[test]
+#[ignore = "needs script/kube"]
 fn a_claim_that_qemu_opens_is_held_while_a_vm_names_it() {
     let place = Place::new("direct");
     let _controller = Controller::start();

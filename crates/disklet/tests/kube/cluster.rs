@@ -326,6 +326,27 @@ impl Place {
         );
     }
 
+    /// A class of this place, whose claims wait for their first pod.
+    pub(crate) fn class_that_waits(&self) {
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {"name": self.namespace, "labels": {"disklet.test/place": self.namespace}},
+            "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        done(&["apply", "-f", "-"], &class.to_string());
+    }
+
+    pub(crate) fn claim_of_class(&self, name: &str) {
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {
+                "storageClassName": self.namespace, "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Mi"}},
+            },
+        });
+        self.apply(&claim.to_string());
+    }
+
     pub(crate) fn volume(&self, name: &str, mut source: Value) {
         let volume = format!("{}-{name}", self.namespace);
         let spec = source.as_object_mut().unwrap();
@@ -373,7 +394,10 @@ impl Drop for Place {
         }
         run(&["delete", "node", &self.node, "--ignore-not-found"], "");
         let label = format!("disklet.test/place={namespace}");
-        run(&["delete", "pv", "-l", &label, "--wait=false"], "");
+        run(
+            &["delete", "pv,storageclass", "-l", &label, "--wait=false"],
+            "",
+        );
         run(&["delete", "namespace", namespace, "--wait=false"], "");
     }
 }
