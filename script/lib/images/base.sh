@@ -45,7 +45,7 @@ make_small() {
     mkdir "$scratch/fetch"
     (cd "$scratch/fetch" && "$ROOT/script/lib/kube/fetch.sh" unpack "$root" "${SMALL[@]}")
     cat "$root"/usr/share/ca-certificates/mozilla/*.crt >"$root/etc/ssl/certs/ca-certificates.crt"
-    rm -rf "$root"/usr/share "$root"/usr/lib/*/{gconv,audit} "$root"/etc/{apparmor.d,ca-certificates}
+    rm -rf "${root:?}"/usr/share "$root"/usr/lib/*/{gconv,audit} "$root"/etc/{apparmor.d,ca-certificates}
     mkdir -p "$root"/{proc,sys,dev,run} "$root/etc"
     mkdir -m 1777 "$root/tmp"
     printf '%s\n' 'root:x:0:0::/:/nonexistent' 'disklet:x:65532:65532::/:/nonexistent' >"$root/etc/passwd"
