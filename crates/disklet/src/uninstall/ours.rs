@@ -40,7 +40,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// First whoever acts, then what it acts by. The namespace comes after all of
 /// them, and is not listed: it is removed only if it is ours.
-pub(super) const ALL: [Ours; 19] = [
+pub(super) const ALL: [Ours; 17] = [
     ours(
         "admissionregistration.k8s.io",
         "ValidatingWebhookConfiguration",
@@ -74,9 +74,7 @@ pub(super) const ALL: [Ours; 19] = [
         "disklet-controller",
         true,
     ),
-    ours(RBAC, "RoleBinding", "rolebindings", "disklet-agent", true),
     ours(RBAC, "Role", "roles", "disklet-controller", true),
-    ours(RBAC, "Role", "roles", "disklet-agent", true),
     ours(
         RBAC,
         "ClusterRoleBinding",

@@ -137,10 +137,15 @@ fn pools_and_directories_are_those_of_the_configuration() {
             .clone()
             .unwrap();
         let places: BTreeSet<_> = mounts.iter().map(|mount| &*mount.mount_path).collect();
+        // The agent sees all of the node.
+        let kubelet = match name.as_str() {
+            "disklet-agent" => "/host",
+            _ => "/srv/kubelet",
+        };
         for wanted in [
             "/srv/disklet",
             "/run/vms",
-            "/srv/kubelet",
+            kubelet,
             "/mnt/nvme",
             "/etc/disklet/images",
         ] {
