@@ -188,7 +188,6 @@ fn unknown_fields_are_kept() {
     let mut kubectl = Command::new("sh");
     kubectl.args(["-c", "echo \"$1\" | kubectl -n \"$2\" \"$3\" \"$4\" \"$5\" \"$6\" \"$7\" \"$8\" --validate=false"]);
     kubectl.args(["sh", vm, &tenant.name]).args(dry);
-    // The webhook refuses it where it answers; either way all four were seen.
     let Output { stdout, stderr, .. } = kubectl.output().expect("kubectl starts");
     let told = [stdout, stderr].concat();
     let told = String::from_utf8_lossy(&told);
@@ -241,7 +240,7 @@ fn nobody_may_do_more_than_is_written() {
         ),
         (
             "controller",
-            "get secrets/disklet-webhook -n disklet",
+            "get leases.coordination.k8s.io/disklet-controller -n disklet",
             "get configmaps",
         ),
         ("agent", "get secrets -n kube-system", "create pods"),

@@ -15,6 +15,17 @@ pub(super) fn spec() -> Schema {
                 "Whether it shall run. True if absent; false switches it off and keeps its disks.",
             ),
         )
+        .field(
+            "restartPolicy",
+            Schema::word(
+                ["Always", "OnFailure", "Never"],
+                "What follows when the VM ends by itself. OnFailure if absent: it is started again unless the guest has switched itself off.",
+            ),
+        )
+        .field(
+            "terminationGracePeriodSeconds",
+            Schema::number("How long the guest has to switch itself off. 30 if absent."),
+        )
         .field("domain", domain())
         .field("cloudInit", cloud_init())
         .field("identity", identity())
@@ -95,6 +106,13 @@ fn interface() -> Schema {
             Schema::word(
                 ["virtio", "e1000"],
                 "What the guest sees. virtio if absent.",
+            ),
+        )
+        .field(
+            "ports",
+            Schema::list(
+                Schema::number_or_text("A port, or a text: 8000-8099, 53/udp."),
+                "Where the guest is reached. Absent: TCP 1-9999 and UDP 1-1023.",
             ),
         )
         .field(

@@ -25,8 +25,8 @@ use settings::Settings;
 ///     you delete its pod; VMs run on
 ///   disklet-agent, on each node: prepares disks and runs VMs. It also puts the
 ///     FlexVolume driver where the kubelet looks for it
-///   disklet-controller: makes a pod for each VM object, and refuses objects that
-///     cannot be run when they are applied
+///   disklet-controller: makes a pod for each VM object, and says of objects that
+///     cannot be run why
 ///   the nodes' configuration, from the file that you give
 ///
 /// Say it again with other options, or with a newer disklet, and apply that: what

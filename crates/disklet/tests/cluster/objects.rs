@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Serialize;
@@ -32,8 +31,6 @@ fn as_typed(object: &Value) -> Value {
         "ConfigMap" => again::<ConfigMap>(object),
         "DaemonSet" => again::<DaemonSet>(object),
         "Deployment" => again::<Deployment>(object),
-        "Service" => again::<Service>(object),
-        "ValidatingWebhookConfiguration" => again::<ValidatingWebhookConfiguration>(object),
         other => panic!("{other} is not looked at"),
     }
 }
