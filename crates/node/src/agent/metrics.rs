@@ -12,9 +12,9 @@ pub(super) struct Metrics {
 impl Metrics {
     /// All of them, under the names that they are known by.
     pub(super) fn registry(&self) -> Registry {
-        let mut registry = Registry::with_prefix("disklet_agent");
+        let mut registry = Registry::default();
         registry.register(
-            "launchers",
+            "disklet_agent_launchers",
             "Launcher pods of this node that the agent serves",
             self.machines.clone(),
         );
