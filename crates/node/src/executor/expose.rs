@@ -107,7 +107,6 @@ pub(super) fn show_file(file: &File, from: &Path, to: &Path, user: Option<QemuUs
     let meta = file
         .metadata()
         .map_err(|error| on(from, "looked at", error))?;
-    demand_rights(&meta, from, user)?;
     match show_place(&meta, to, user)? {
         None => Ok(()),
         Some(_place) => show_opened(file, to),
@@ -166,7 +165,10 @@ fn is_mount(path: &Path) -> bool {
 }
 
 /// Whoever owns the file decides who may write to it; we do not.
-fn demand_rights(meta: &fs::Metadata, path: &Path, user: Option<QemuUser>) -> Result<()> {
+pub(super) fn demand_rights(file: &File, path: &Path, user: Option<QemuUser>) -> Result<()> {
+    let meta = file
+        .metadata()
+        .map_err(|error| on(path, "looked at", error))?;
     let Some(user) = user.filter(|user| user.user != 0) else {
         return Ok(());
     };

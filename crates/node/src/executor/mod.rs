@@ -33,7 +33,7 @@ use disklet_core::config::Config;
 use disklet_core::domain::{KeyKind, Location};
 use disklet_core::facts::{DeviceNumber, Questions};
 use disklet_core::names::{PodUid, Sha256};
-use disklet_core::plan::{Access, HostPath, Master, Plan, Step};
+use disklet_core::plan::{Access, Copy, HostPath, Master, Plan, PlannedDisk, Step};
 use disklet_core::text::Secret;
 use uuid::Uuid;
 
@@ -123,7 +123,7 @@ impl Executor<'_> {
                 access,
                 ..
             } => self.device(from, Path::new(to), *number, *whitelisted, *access),
-            Step::ExposeFile { from, to, .. } => self.file(from, Path::new(to)),
+            Step::ExposeFile { disk, from, to, .. } => self.file(disk, from, Path::new(to)),
             Step::FillRoot {
                 device,
                 image_file,
@@ -267,9 +267,15 @@ impl Executor<'_> {
         allowed.contains(&number)
     }
 
-    fn file(&self, from: &HostPath, to: &Path) -> Result<()> {
+    fn file(&self, disk: &str, from: &HostPath, to: &Path) -> Result<()> {
         let from = Path::new(known_path(from)?);
         let open = expose::open_image(self.host(), from)?;
+        // The master of a clone is read by us, not by QEMU.
+        let mut disks = self.plan.disks.iter();
+        let is_cloned = |it: &PlannedDisk| it.name == disk && matches!(it.copy, Copy::Clone(_));
+        if !disks.any(is_cloned) {
+            expose::demand_rights(&open, from, self.user)?;
+        }
         expose::show_file(&open, from, to, self.user)
     }
 
