@@ -77,6 +77,10 @@ fn a_volume_that_takes_long_is_told_of_and_can_be_cancelled() {
         );
         // It would take for ever, if nobody ended it.
         let mke2fs = child_of(&up);
+        // Before it is mke2fs, its parent waits for it alone.
+        while std::fs::read_to_string(format!("/proc/{mke2fs}/comm")).unwrap() != "mke2fs\n" {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         run("kill", &["-STOP", &mke2fs]);
         run("kill", &[signal, &up.id().to_string()]);
         assert_eq!(up.wait().unwrap().code(), Some(130));
