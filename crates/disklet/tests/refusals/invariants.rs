@@ -28,6 +28,8 @@ pub(crate) struct Outcome {
     pub(crate) errors: usize,
     pub(crate) problems: Vec<Diagnostic>,
     pub(crate) plans: Vec<Plan>,
+    /// The full names of the VMs that are pods.
+    pub(crate) pods: BTreeSet<String>,
     /// All that programs would get, secrets hidden.
     pub(crate) rendered: String,
 }
@@ -72,10 +74,14 @@ pub(crate) fn read(text: &str, node: Node) -> Outcome {
         rendered += &format!("{plan:?}");
     }
     assert!(start.elapsed() < PATIENCE, "took {:?}", start.elapsed());
+    let pods = objects.vm_pods.iter();
     Outcome {
         errors: diags.errors(),
         problems: diags.into_sorted(),
         plans,
+        pods: pods
+            .map(|pod| format!("{}/{}", pod.meta.namespace, pod.meta.name))
+            .collect(),
         rendered,
     }
 }
@@ -134,6 +140,9 @@ pub(crate) fn check_plans(text: &str, outcome: &Outcome) {
     let mut files = BTreeSet::new();
     for plan in &outcome.plans {
         check_disks(&plan.disks);
+        if outcome.pods.contains(&plan.full_name()) {
+            check_disks_of_pod(&plan.disks);
+        }
         let document = plan.domain.to_xml();
         assert_eq!(xml::problem(&document), None, "{document}");
         let mut turns: Vec<_> = plan.disks.iter().filter_map(|disk| disk.boot).collect();
@@ -196,15 +205,14 @@ fn check_disks(disks: &[PlannedDisk]) {
         let writes = disk.copy.mode() == CopyMode::None && !disk.read_only;
         assert_eq!(writes, disk.access != Access::ReadShared, "{}", disk.name);
     }
-    // A pod's disks are all on one bus, its own before and after those it names.
-    let is_pod = disks.first().is_some_and(|disk| {
-        disk.name == PlannedDisk::ROOT && !matches!(disk.source, Source::Later(_))
-    });
-    if is_pod {
-        let bus = disks[0].target.bus();
-        assert!(disks.iter().all(|disk| disk.target.bus() == bus));
-        assert_eq!(disks[disks.len() - 1].name, PlannedDisk::CLOUD_INIT);
-    }
+}
+
+/// A pod's disks are all on one bus, its own before and after those it names.
+fn check_disks_of_pod(disks: &[PlannedDisk]) {
+    let bus = disks[0].target.bus();
+    assert!(disks.iter().all(|disk| disk.target.bus() == bus));
+    assert_eq!(disks[0].name, PlannedDisk::ROOT);
+    assert_eq!(disks[disks.len() - 1].name, PlannedDisk::CLOUD_INIT);
 }
 
 /// Whatever we make lies in our directories, and no two steps make one file.
