@@ -26,9 +26,62 @@ pub(super) fn spec() -> Schema {
             "terminationGracePeriodSeconds",
             Schema::number("How long the guest has to switch itself off. 30 if absent."),
         )
+        .field(
+            "readinessProbe",
+            probe("Asked while the guest runs; Services send nothing to a guest that does not answer."),
+        )
+        .field(
+            "livenessProbe",
+            probe("Asked while the guest runs; one that does not answer is ended, and started again as restartPolicy says."),
+        )
+        .field(
+            "startupProbe",
+            probe("Asked first; the other probes wait until it is answered."),
+        )
         .field("domain", domain())
         .field("cloudInit", cloud_init())
         .field("identity", identity())
+}
+
+fn probe(description: &'static str) -> Schema {
+    let seconds = |description| Schema::number(description);
+    Schema::object(description)
+        .field(
+            "httpGet",
+            Schema::object("An answer between 200 and 399 is good.")
+                .require(["port"])
+                .field("port", Schema::number("The guest's port."))
+                .field("path", Schema::text("What is asked for. / if absent."))
+                .field("scheme", Schema::word(["HTTP", "HTTPS"], "HTTP if absent."))
+                .field(
+                    "httpHeaders",
+                    Schema::list(header(), "Headers of the request."),
+                ),
+        )
+        .field(
+            "tcpSocket",
+            Schema::object("Tells that the VM runs, not that its guest answers: use httpGet.")
+                .require(["port"])
+                .field("port", Schema::number("The guest's port.")),
+        )
+        .field("initialDelaySeconds", seconds("Before the first question."))
+        .field("periodSeconds", seconds("Between questions. 10 if absent."))
+        .field("timeoutSeconds", seconds("For an answer. 1 if absent."))
+        .field(
+            "successThreshold",
+            seconds("How many answers in a row are good. 1 if absent."),
+        )
+        .field(
+            "failureThreshold",
+            seconds("How many questions in a row without an answer are bad. 3 if absent."),
+        )
+}
+
+fn header() -> Schema {
+    Schema::object("A header.")
+        .require(["name", "value"])
+        .field("name", Schema::text("Its name."))
+        .field("value", Schema::text("Its value."))
 }
 
 fn domain() -> Schema {

@@ -116,13 +116,18 @@ fn read(vm: &Json) -> Vec<Diagnostic> {
 }
 
 /// Asked for only to be refused with a reason: as if it were not there.
-const REFUSED_BY_NAME: [(&str, &str); 6] = [
+const REFUSED_BY_NAME: [(&str, &str); 11] = [
+    ("httpGet", "host"),
+    ("livenessProbe", "exec"),
     ("nbd", "auth"),
     ("nbd", "ca"),
     ("nbd", "caSecretRef"),
     ("nbd", "certificates"),
     ("nbd", "secretRef"),
     ("nbd", "tlsSecretRef"),
+    ("readinessProbe", "exec"),
+    ("startupProbe", "exec"),
+    ("tcpSocket", "host"),
 ];
 
 /// The fields that the reader knows in the object at a spot: those that it looks

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::manifest::{Objects, RestartPolicy, VmObject};
+use crate::manifest::{Ask, Objects, Probe, RestartPolicy, VmObject};
 use crate::units::ByteSize;
 
 pub use super::claims::Unready;
@@ -170,10 +170,39 @@ fn container(vm: &VmObject, claims: &[PodClaim], settings: &Settings) -> Value {
     if let Some(policy) = &settings.pull_policy {
         container["imagePullPolicy"] = json!(policy);
     }
+    for (field, probe) in vm.probes.named() {
+        container[field] = in_pod(&probe.value);
+    }
     if !devices.is_empty() {
         container["volumeDevices"] = json!(devices);
     }
     container
+}
+
+/// A probe, as a container of a Pod has it.
+fn in_pod(probe: &Probe) -> Value {
+    let mut written = match &probe.ask {
+        Ask::Tcp { port } => json!({"tcpSocket": {"port": port}}),
+        Ask::Http {
+            port,
+            path,
+            tls,
+            headers,
+        } => {
+            let scheme = if *tls { "HTTPS" } else { "HTTP" };
+            let mut get = json!({"port": port, "path": path, "scheme": scheme});
+            if !headers.is_empty() {
+                let headers = headers.iter();
+                let headers = headers.map(|(name, value)| json!({"name": name, "value": value}));
+                get["httpHeaders"] = headers.collect();
+            }
+            json!({"httpGet": get})
+        }
+    };
+    for (field, number) in &probe.times {
+        written[field] = json!(number);
+    }
+    written
 }
 
 /// Those that the VM's interface names, else the usual ones.

@@ -46,8 +46,9 @@ pub(crate) use pod::default_hostname;
 pub use selector::Selector;
 pub use storage::RemoteStorage;
 pub use vm::{
-    ClaimDriver, ContainerSpec, CopySpec, DiskSource, DiskSpec, FirmwareSpec, GuestPorts,
-    IdentityRef, InterfaceSpec, RestartPolicy, VmCloudInit, VmCpu, VmObject, VmUserData,
+    Ask, ClaimDriver, ContainerSpec, CopySpec, DiskSource, DiskSpec, FirmwareSpec, GuestPorts,
+    IdentityRef, InterfaceSpec, Probe, Probes, RestartPolicy, VmCloudInit, VmCpu, VmObject,
+    VmUserData,
 };
 pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 

@@ -7,6 +7,7 @@ mod container;
 mod disk;
 mod machine;
 mod pod;
+mod probe;
 mod servers;
 mod source;
 mod words;
@@ -16,6 +17,7 @@ pub use container::ContainerSpec;
 pub use disk::{ClaimDriver, CopySpec, DiskSpec};
 pub use machine::{FirmwareSpec, InterfaceSpec, VmCpu};
 pub use pod::{GuestPorts, RestartPolicy};
+pub use probe::{Ask, Probe, Probes};
 pub use source::DiskSource;
 
 use crate::diag::Diagnostics;
@@ -37,6 +39,8 @@ pub struct VmObject {
     pub restart: RestartPolicy,
     /// Seconds that its pod has to end.
     pub grace: u32,
+    /// How the kubelet asks whether the guest is well.
+    pub probes: Probes,
     /// The guest's memory.
     pub memory: Option<Spanned<ByteSize>>,
     /// The guest's CPU.
@@ -66,10 +70,13 @@ pub struct IdentityRef {
 }
 
 const OBJECT: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
-const SPEC: [&str; 6] = [
+const SPEC: [&str; 9] = [
     "running",
     "restartPolicy",
     "terminationGracePeriodSeconds",
+    "readinessProbe",
+    "livenessProbe",
+    "startupProbe",
     "domain",
     "cloudInit",
     "identity",
@@ -95,6 +102,7 @@ impl VmObject {
         let running = spec.get("running").and_then(|view| view.bool(diags));
         let restart = pod::read_restart(&mut spec, diags);
         let grace = pod::read_grace(&mut spec, diags);
+        let probes = Probes::read(&mut spec, diags);
         let identity = spec
             .fields("identity", diags)
             .and_then(|fields| IdentityRef::read(fields, diags));
@@ -111,11 +119,15 @@ impl VmObject {
         domain.no_others(&DOMAIN, diags);
         let (disks, interfaces) =
             devices.map_or_else(Default::default, |devices| read_devices(devices, diags));
+        if interfaces.as_ref().is_some_and(Vec::is_empty) {
+            probes.refuse_without_network(diags);
+        }
         Some(Self {
             meta: meta.unwrap_or_else(|| Meta::stand_in(view, namespace)),
             running: running.unwrap_or(true),
             restart,
             grace,
+            probes,
             memory,
             cpu,
             firmware,
