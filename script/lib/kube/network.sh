@@ -34,8 +34,8 @@ network_claim() {
     used=$(ip -4 -o address && ip -4 route show table all)
     for ((NUMBER = 200; NUMBER < 250; NUMBER++)); do
         [[ $used != *"10.$NUMBER."* ]] || continue
-        read -r first < <(cgroups_of_cluster)
-        ! mkdir "$first" 2>/dev/null || return 0
+        first=$(cgroups_of_cluster)
+        ! mkdir "${first%%$'\n'*}" 2>/dev/null || return 0
     done
     die 'no network 10.200.0.0/16 to 10.249.0.0/16 is free: script/kube down ends a cluster'
 }

@@ -67,7 +67,8 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "DIR")]
     kubelet_root: Option<String>,
 
-    /// The libvirt daemon, which somebody else starts
+    /// The libvirt daemon, which somebody else starts; memory: runs no VM, and is for
+    /// measuring
     #[arg(
         long,
         value_name = "URI",

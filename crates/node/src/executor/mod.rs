@@ -177,6 +177,9 @@ impl Executor<'_> {
                 "the launcher, pod {pod}, is not connected"
             )));
         };
+        if !self.libvirt.has_processes() {
+            return Ok(());
+        }
         let name = &self.plan.domain.name;
         let qemu = Libvirt::process_of(&self.config.qemu_run, name, self.plan.uuid)?;
         launcher::join(self.host(), qemu, launcher, pod)

@@ -182,7 +182,8 @@ impl Libvirt {
         if domain.is_active().map_err(failed)? {
             return Ok(());
         }
-        let flags = match paused {
+        // Without a process there is nothing to wait for.
+        let flags = match paused && self.has_processes() {
             true => sys::VIR_DOMAIN_START_PAUSED,
             false => 0,
         };
@@ -199,6 +200,13 @@ impl Libvirt {
             Some(State::Paused) => domain.resume().map(drop).map_err(failed),
             _ => Ok(()),
         }
+    }
+
+    /// Whether domains are processes; libvirt's test driver has them in memory.
+    pub(crate) fn has_processes(&self) -> bool {
+        self.connect
+            .driver_type()
+            .map_or(true, |driver| driver == "QEMU")
     }
 
     /// The QEMU of a running domain, by libvirt's own note of it.
@@ -289,13 +297,14 @@ impl Libvirt {
         if domain.is_active().map_err(failed)? {
             gone_is_good(domain.destroy()).map_err(failed)?;
         }
-        // UEFI variables are a file of ours, and go with the others.
-        let undefined = domain.undefine_flags(
-            virt::sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
-                | virt::sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
-                | virt::sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
-                | virt::sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA,
-        );
+        let mut with =
+            sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA;
+        if self.has_processes() {
+            // UEFI variables are a file of ours, and go with the others.
+            with |=
+                sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA;
+        }
+        let undefined = domain.undefine_flags(with);
         match undefined {
             Err(error) if !error.code().is(ErrorNumber::NoDomain) => Err(failed(error)),
             _ => Ok(()),

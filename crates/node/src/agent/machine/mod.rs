@@ -111,6 +111,7 @@ impl Machine {
             Ok(guest) => (self.attend(&link, &guest, launcher), Some(guest)),
             Err(ended) => (ended, None),
         };
+        tracing::info!(vm = self.pod.full_name(), how = ?ended.how, "ended: {}", ended.why);
         self.free(self.pod.comes_back(ended.how));
         if !self.gone {
             self.tell_end(&ended, guest.as_ref());
