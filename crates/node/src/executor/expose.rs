@@ -13,11 +13,13 @@ use std::path::Path;
 
 use disklet::manifests::device_number;
 use disklet_core::facts::DeviceNumber;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
+use disklet_core::plan::Access;
+use rustix::fs::{AtFlags, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::host::Host;
+use super::image_file::needed_by;
 use super::made::is_absence;
 use super::places::prepare_place;
 use crate::failure::{Failure, Result, on};
@@ -28,8 +30,10 @@ pub(super) fn open_device(
     host: Host<'_>,
     path: &Path,
     wanted: Option<DeviceNumber>,
+    access: Access,
 ) -> Result<(File, DeviceNumber)> {
-    let file = match host.open(path, OFlags::RDWR | OFlags::EXCL | OFlags::NONBLOCK) {
+    let flags = needed_by(access) | OFlags::EXCL | OFlags::NONBLOCK;
+    let file = match host.open(path, flags) {
         Ok(file) => file,
         Err(Errno::BUSY) => {
             return Err(Failure::new(format!("device {} is in use", path.display()))
@@ -57,48 +61,6 @@ pub(super) fn open_device(
         ))
         .help("somebody is changing the machine's devices: say it again")),
         _ => Ok((file, number)),
-    }
-}
-
-/// Opens the disk image of a filesystem volume: no link, and nothing but a
-/// regular file.
-pub(super) fn open_image(host: Host<'_>, path: &Path) -> Result<File> {
-    let failed = |error: Errno| on(path, "opened", error.into());
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(Failure::new(format!(
-            "{} is no path of a file",
-            path.display()
-        )));
-    };
-    let directory = host
-        .open(directory, OFlags::PATH | OFlags::DIRECTORY)
-        .map_err(failed)?;
-    let file = rustix::fs::openat2(
-        &directory,
-        name,
-        OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-    );
-    let file = match file {
-        Ok(file) => File::from(file),
-        Err(Errno::LOOP) => {
-            return Err(
-                Failure::new(format!("{} is a symbolic link", path.display()))
-                    .help("a claim's disk image has to be in its volume itself"),
-            );
-        }
-        Err(error) => return Err(failed(error)),
-    };
-    let meta = file
-        .metadata()
-        .map_err(|error| on(path, "looked at", error))?;
-    match meta.is_file() {
-        true => Ok(file),
-        false => Err(Failure::new(format!(
-            "{} is not a regular file",
-            path.display()
-        ))),
     }
 }
 
@@ -162,32 +124,6 @@ fn is_mount(path: &Path) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     let seen = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::BASIC_STATS);
     seen.is_ok_and(|seen| seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
-}
-
-/// Whoever owns the file decides who may write to it; we do not.
-pub(super) fn demand_rights(file: &File, path: &Path, user: Option<QemuUser>) -> Result<()> {
-    let meta = file
-        .metadata()
-        .map_err(|error| on(path, "looked at", error))?;
-    let Some(user) = user.filter(|user| user.user != 0) else {
-        return Ok(());
-    };
-    let bits = if meta.uid() == user.user {
-        meta.mode() >> 6
-    } else if meta.gid() == user.group {
-        meta.mode() >> 3
-    } else {
-        meta.mode()
-    };
-    if bits & 0o6 == 0o6 {
-        return Ok(());
-    }
-    Err(Failure::new(format!(
-        "{}: QEMU runs as user {} and may not write to it",
-        path.display(),
-        user.user
-    ))
-    .help("make that user the owner of the file, as libvirt would"))
 }
 
 /// Makes something of ours QEMU's.

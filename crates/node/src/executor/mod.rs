@@ -8,6 +8,7 @@ mod copies;
 mod expose;
 mod filesystem;
 mod host;
+mod image_file;
 mod launcher;
 mod leases;
 mod locked;
@@ -123,7 +124,12 @@ impl Executor<'_> {
                 access,
                 ..
             } => self.device(from, Path::new(to), *number, *whitelisted, *access),
-            Step::ExposeFile { disk, from, to, .. } => self.file(disk, from, Path::new(to)),
+            Step::ExposeFile {
+                disk,
+                from,
+                to,
+                access,
+            } => self.file(disk, from, Path::new(to), *access),
             Step::FillRoot {
                 device,
                 image_file,
@@ -242,7 +248,7 @@ impl Executor<'_> {
         let from = known_path(from)?;
         // Held until it is shown: a number can be given to another device only
         // when nobody has this one open.
-        let (open, number) = expose::open_device(self.host(), Path::new(from), number)?;
+        let (open, number) = expose::open_device(self.host(), Path::new(from), number, access)?;
         locked::demand_unlocked(&open, from, access)?;
         if whitelisted && !self.is_allowed(number) {
             return Err(
@@ -254,7 +260,8 @@ impl Executor<'_> {
     }
 
     fn root(&self, device: &str, wanted: &root::Wanted<'_>) -> Result<()> {
-        let (open, number) = expose::open_device(Host::OURS, Path::new(device), None)?;
+        let alone = Access::WriteExclusive;
+        let (open, number) = expose::open_device(Host::OURS, Path::new(device), None, alone)?;
         let name = self.device_behind(device);
         // No QEMU takes it meanwhile, at whichever path.
         let _held = locked::hold(self.host(), &name, number)?;
@@ -270,14 +277,14 @@ impl Executor<'_> {
         allowed.contains(&number)
     }
 
-    fn file(&self, disk: &str, from: &HostPath, to: &Path) -> Result<()> {
+    fn file(&self, disk: &str, from: &HostPath, to: &Path, access: Access) -> Result<()> {
         let from = Path::new(known_path(from)?);
-        let open = expose::open_image(self.host(), from)?;
+        let open = image_file::open_image(self.host(), from, access)?;
         // The master of a clone is read by us, not by QEMU.
         let mut disks = self.plan.disks.iter();
         let is_cloned = |it: &PlannedDisk| it.name == disk && matches!(it.copy, Copy::Clone(_));
         if !disks.any(is_cloned) {
-            expose::demand_rights(&open, from, self.user)?;
+            image_file::demand_rights(&open, from, self.user, access)?;
         }
         expose::show_file(&open, from, to, self.user)
     }
