@@ -1,12 +1,16 @@
 //! Devices and files of the machine have one running VM at a time.
 
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use disklet::manifests::device_number;
 use disklet_core::plan::{Access, Plan};
+use rustix::fs::OFlags;
 
+use crate::executor::Host;
 use crate::failure::{Failure, Result};
-use crate::record::Made;
+use crate::record::{Made, Record};
 use crate::verbs::Node;
 
 impl Node<'_> {
@@ -20,15 +24,18 @@ impl Node<'_> {
                 continue;
             }
             let shared = other.made.iter().find_map(|theirs| {
-                let mut shared = made.iter().filter_map(|ours| ours.shares_with(theirs));
+                let mut shared = made.iter().filter_map(|ours| {
+                    let same_file = || self.shares_file(ours, theirs);
+                    ours.shares_with(theirs).or_else(same_file)
+                });
                 shared.next()
             });
             let Some(what) = shared else { continue };
+            let holder = holder(&other, plan);
             // Another daemon's VMs cannot be asked whether they run.
             if other.libvirt != self.libvirt.address()? {
                 return Err(Failure::new(format!(
-                    "{what} may be in use by VM {}, whose daemon is {}",
-                    other.full_name(),
+                    "{what} may be in use by {holder}, whose daemon is {}",
                     other.libvirt
                 ))
                 .help("two VMs that write to one disk destroy it: remove that VM first, with disklet down --connect"));
@@ -36,13 +43,70 @@ impl Node<'_> {
             // In this order: whoever has let go has started it before.
             let is_held = self.records.is_held(other.uuid);
             if is_held || self.libvirt.is_running(other.uuid)? == Some(true) {
-                return Err(
-                    Failure::new(format!("{what} is in use by VM {}", other.full_name()))
-                        .help("two VMs that write to one disk destroy it: stop the other VM first"),
-                );
+                return Err(Failure::new(format!("{what} is in use by {holder}"))
+                    .help("two VMs that write to one disk destroy it: stop the other VM first"));
             }
         }
         Ok(())
+    }
+
+    /// The numbers of devices of which only a path was known. In a cluster each
+    /// pod has a path of its own to a volume.
+    pub(crate) fn number_devices(&self, made: &mut [Made]) {
+        let host = Host(&self.config.host_root);
+        for made in made {
+            let Made::Device { number, .. } = made else {
+                continue;
+            };
+            if !number.starts_with('/') {
+                continue;
+            }
+            let seen = host.open(Path::new(number), OFlags::PATH);
+            let seen = seen.ok().and_then(|seen| seen.metadata().ok());
+            if let Some(seen) = seen.filter(|it| it.file_type().is_block_device()) {
+                *number = device_number(seen.rdev()).to_string();
+            }
+        }
+    }
+
+    /// The same for files: whatever the paths, what the other VM is shown, or
+    /// will be, is what this one would be.
+    fn shares_file(&self, ours: &Made, theirs: &Made) -> Option<String> {
+        let (
+            Made::Mount { from, .. },
+            Made::Mount {
+                path: shown,
+                from: origin,
+                ..
+            },
+        ) = (ours, theirs)
+        else {
+            return None;
+        };
+        if ours.agrees_with(theirs) {
+            return None;
+        }
+        let of_host = |path: &Path| {
+            let host = Host(&self.config.host_root);
+            let seen = host.open(path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+            seen.metadata().ok()
+        };
+        let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        let ours = identity(of_host(from)?);
+        let shown = fs::symlink_metadata(shown).ok();
+        let mut theirs = shown.into_iter().chain(of_host(origin)).map(identity);
+        theirs
+            .any(|theirs| theirs == ours)
+            .then(|| from.display().to_string())
+    }
+}
+
+/// Who has it. Tenants of a cluster do not learn of each other.
+fn holder(other: &Record, plan: &Plan) -> String {
+    let is_foreign = other.namespace != plan.namespace.as_str();
+    match plan.launcher.is_some() && is_foreign {
+        true => "a VM of another namespace".to_owned(),
+        false => format!("VM {}", other.full_name()),
     }
 }
 
@@ -69,11 +133,14 @@ impl Made {
         }
     }
 
+    fn agrees_with(&self, other: &Self) -> bool {
+        let alone = Access::WriteExclusive.name();
+        self.access() == other.access() && self.access().is_some_and(|it| it != alone)
+    }
+
     /// What both lead to, in words, unless they agree to share it.
     fn shares_with(&self, other: &Self) -> Option<String> {
-        let alone = Access::WriteExclusive.name();
-        let agree = self.access() == other.access() && self.access().is_some_and(|it| it != alone);
-        if agree {
+        if self.agrees_with(other) {
             return None;
         }
         match (self, other) {

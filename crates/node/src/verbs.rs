@@ -176,7 +176,8 @@ impl Node<'_> {
         _shared: File,
     ) -> Result<()> {
         let needed = plan.steps.iter().filter(|step| !is_needless(plan, step));
-        let made: Vec<Made> = needed.filter_map(made_by).collect();
+        let mut made: Vec<Made> = needed.filter_map(made_by).collect();
+        self.number_devices(&mut made);
         let known = |made: &Made| {
             before.is_some_and(|record| record.made.iter().any(|there| there.is_at(made)))
         };
