@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 
 use crate::manifest::{
-    Claim, ClaimDriver, DiskSource, DiskSpec, Objects, PersistentVolume, PvSource, VmObject,
-    VolumeMode,
+    Claim, ClaimDriver, DiskSource, DiskSpec, Objects, PersistentVolume, PvSource, StorageClass,
+    VmObject, VolumeMode,
 };
 use crate::names::ObjectName;
 use crate::plan::{Access, CopyMode};
-use crate::resolve::{Opener, opener};
+use crate::resolve::{Opener, candidates, opener};
 
 /// A claim of a launcher pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,10 +92,9 @@ fn use_of(
             Some(volume) => Ok(use_of_volume(volume, driver)),
             None => Err(format!("its volume {} is not there", volume.value)),
         },
-        None if waits_for_pod(claim, objects) => Ok(Some(match driver {
-            Some(ClaimDriver::Qemu) => Used::Bound,
-            _ => by_kubelet(claim.mode),
-        })),
+        None if let Some(class) = awaited_class(claim, objects) => {
+            use_once_bound(claim, class, driver, objects).map(Some)
+        }
         None => Err(match claim.phase.as_deref() {
             Some(phase) => format!("it is {phase}, not Bound"),
             None => "it is not bound".to_owned(),
@@ -122,21 +121,49 @@ fn by_kubelet(mode: VolumeMode) -> Used {
     }
 }
 
-/// Whether its class binds claims when a pod that has them is scheduled.
-fn waits_for_pod(claim: &Claim, objects: &Objects) -> bool {
-    if claim
-        .phase
-        .as_deref()
-        .is_some_and(|phase| phase != "Pending")
-    {
-        return false;
+/// The class of a claim that is bound when a pod that has it is scheduled.
+fn awaited_class<'o>(claim: &Claim, objects: &'o Objects) -> Option<&'o StorageClass> {
+    let phase = claim.phase.as_deref();
+    if phase.is_some_and(|phase| phase != "Pending") {
+        return None;
     }
     let class = match &claim.class {
         Some(name) => objects.classes.values().find(|it| it.name.as_str() == name),
         None => objects.default_class(),
     };
-    class.is_some_and(|class| class.waits_for_pod)
+    class.filter(|class| class.waits_for_pod)
 }
+
+/// What becomes of a claim that nobody has bound yet. The kubelet must not
+/// touch what QEMU shall open: it would even make a filesystem on it.
+fn use_once_bound(
+    claim: &Claim,
+    class: &StorageClass,
+    driver: Option<ClaimDriver>,
+    objects: &Objects,
+) -> Result<Used, String> {
+    match driver {
+        Some(ClaimDriver::Qemu) => return Ok(Used::Bound),
+        Some(ClaimDriver::Kubelet) => return Ok(by_kubelet(claim.mode)),
+        None => {}
+    }
+    let candidates = candidates(claim, objects).into_iter();
+    let (by_qemu, others): (Vec<_>, Vec<_>) =
+        candidates.partition(|volume| use_of_volume(volume, None).is_none());
+    match (by_qemu.first(), others.first()) {
+        (Some(one), Some(other)) => Err(format!(
+            "it may be bound to volume {}, which QEMU opens, or to {}, which the kubelet mounts: say \
+             which with driver: {{name: qemu}} or driver: {{name: kubelet}}",
+            one.name, other.name
+        )),
+        (Some(_), None) => Ok(Used::Bound),
+        (None, None) if class.provisioner.as_deref() == Some(RBD) => Ok(Used::Bound),
+        (None, _) => Ok(by_kubelet(claim.mode)),
+    }
+}
+
+/// Kubernetes' own provisioner of volumes that QEMU opens.
+const RBD: &str = "kubernetes.io/rbd";
 
 /// Nobody writes a master.
 fn only_reads(disk: &DiskSpec) -> bool {

@@ -23,6 +23,8 @@ pub struct StorageClass {
     pub is_default: bool,
     /// Claims of it are bound when a pod that has them is scheduled.
     pub waits_for_pod: bool,
+    /// Who makes volumes for it.
+    pub provisioner: Option<String>,
     /// When it was made, if the API server has made it; RFC 3339, so that the
     /// later text is the later time.
     pub created: Option<String>,
@@ -35,6 +37,7 @@ impl StorageClass {
         let name = required_name(&mut meta, "name", ObjectName::parse, diags);
         let created = meta.text("creationTimestamp", diags).map(str::to_owned);
         let mode = object.text("volumeBindingMode", diags);
+        let provisioner = object.text("provisioner", diags).map(str::to_owned);
         let annotations = texts(meta.entries("annotations", diags), diags);
         meta.tell_slips(diags);
         let is_mark = |(key, value): &(String, String)| {
@@ -45,6 +48,7 @@ impl StorageClass {
             place: view.place.clone(),
             is_default: annotations.iter().any(is_mark),
             waits_for_pod: mode == Some("WaitForFirstConsumer"),
+            provisioner,
             created,
         })
     }

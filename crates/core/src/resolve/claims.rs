@@ -50,10 +50,7 @@ impl Bindings {
         let mut bindings = BTreeMap::new();
         let mut taken: BTreeSet<ObjectName> = BTreeSet::new();
         let mut open = Vec::new();
-        let binder = Binder {
-            objects,
-            default_class: objects.default_class().map(|class| class.name.as_str()),
-        };
+        let binder = Binder::of(objects);
         for (key, claim) in &objects.claims {
             match binder.already_bound(claim) {
                 Some(Ok(volume)) if taken.contains(&volume) => {
@@ -80,10 +77,37 @@ impl Bindings {
     }
 }
 
+/// The volumes that a cluster may bind a claim to that is not bound yet.
+pub(crate) fn candidates<'o>(claim: &Claim, objects: &'o Objects) -> Vec<&'o PersistentVolume> {
+    if let Some(wanted) = &claim.volume {
+        return objects.volumes.get(&wanted.value).into_iter().collect();
+    }
+    let kept: Vec<_> = objects
+        .volumes
+        .values()
+        .filter(|volume| kept_for(volume, claim))
+        .collect();
+    if !kept.is_empty() {
+        return kept;
+    }
+    let binder = Binder::of(objects);
+    let fits = |volume: &&PersistentVolume| {
+        volume.claim.is_none() && binder.misfit(volume, claim).is_none()
+    };
+    objects.volumes.values().filter(fits).collect()
+}
+
 /// More are not told.
 const MOST_REASONS: usize = 5;
 
-impl Binder<'_> {
+impl<'o> Binder<'o> {
+    fn of(objects: &'o Objects) -> Self {
+        Self {
+            objects,
+            default_class: objects.default_class().map(|class| class.name.as_str()),
+        }
+    }
+
     /// The API server gives claims that name no class the default one.
     fn class_of<'c>(&'c self, claim: &'c Claim) -> &'c str {
         let class = claim.class.as_deref();

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+pub(crate) use claims::candidates;
 pub use devices::is_device_path;
 pub use missing::Reference;
 pub(crate) use vm::{Opener, opener};

@@ -8,6 +8,7 @@
 //! | shall not run | is gone | phase Stopped |
 //! | shall run | is gone | a pod is made, unless something is in the way |
 //! | shall run | waits | what it waits for is told |
+//! | shall run | was made before a claim was bound, and does not fit its volume | the pod is deleted and made anew |
 //! | shall run | runs | the rest is the agent's |
 //! | shall run | ends and is started again by the kubelet | it is told; a changed spec gets a new pod |
 //! | shall run | has ended | it is deleted after a while and made anew, or stays, as the restart policy says |
@@ -242,6 +243,9 @@ fn with_pod(
         decision.actions.extend(going(pod));
         return unchanged;
     }
+    if !seen.misplaced.is_empty() && matches!(pod.stage, Stage::Starting(_) | Stage::Looping(_)) {
+        return replaced(seen, pod, decision, tell);
+    }
     match &pod.stage {
         Stage::Running => WantedStatus {
             launched: Some(Wanted::is("Running", "the launcher runs")),
@@ -262,6 +266,30 @@ fn with_pod(
             }
         }
         Stage::Ended(end) => ended(seen, pod, end, decision, tell),
+    }
+}
+
+/// A claim was bound to another kind of volume than its launcher was made for.
+fn replaced(
+    seen: &Seen,
+    pod: &PodSeen,
+    decision: &mut Decision,
+    tell: &mut Option<Told>,
+) -> WantedStatus {
+    decision.actions.extend(going(pod));
+    let message = format!(
+        "the launcher pod is made anew: when it was made, it was not known who opens the volume of {}",
+        seen.misplaced.join(", ")
+    );
+    let launched = Wanted::is_not("ClaimBound", &message);
+    if is_news(seen, LAUNCHED, &launched) {
+        *tell = Some(Told::normal("ClaimBound", message));
+    }
+    WantedStatus {
+        phase: unless_alive(seen, Phase::Pending),
+        launched: Some(launched),
+        restarts: pod.restarts.max(seen.status.restarts),
+        ..unchanged(seen)
     }
 }
 

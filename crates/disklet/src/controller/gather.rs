@@ -11,7 +11,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::context::Context;
-use super::objects::{ClaimObject, ClassObject, Key, LauncherPod, Vm, is_going, is_held};
+use super::objects::{
+    ClaimObject, ClassObject, Key, LauncherPod, Vm, VolumeObject, is_going, is_held,
+};
 use super::seen::{ClaimSeen, ClaimState, PodSeen, Seen, Stage};
 use super::watch::get;
 use super::{launcher, read};
@@ -53,6 +55,7 @@ pub(super) fn gather(context: &Context, cached: Arc<Vm>) -> Option<Gathered> {
         status: vm.status.clone(),
         patience: patience(context, &key, pod_seen.as_ref()),
         pod: pod_seen,
+        misplaced: misplaced(&claims, pod.as_deref(), launcher.as_ref()),
         claims,
         rebuff: context.rebuffs.get(&key),
     };
@@ -91,6 +94,25 @@ fn patience(context: &Context, vm: &Key, pod: Option<&PodSeen>) -> SignedDuratio
         }) => context.patience.after(vm, uid, end.ran),
         _ => SignedDuration::ZERO,
     }
+}
+
+/// The claims that the pod has otherwise than the one that would be made now.
+fn misplaced(claims: &[ClaimSeen], pod: Option<&LauncherPod>, wanted: Option<&Pod>) -> Vec<String> {
+    let is_bound =
+        |state: &ClaimState| matches!(state, ClaimState::Kubelet | ClaimState::Direct { .. });
+    let bound: Vec<_> = claims.iter().filter(|it| is_bound(&it.state)).collect();
+    let (Some(pod), Some(wanted), false) = (pod, wanted, bound.is_empty()) else {
+        return Vec::new();
+    };
+    // Both as we see pods.
+    let wanted = serde_json::to_value(wanted).and_then(serde_json::from_value::<LauncherPod>);
+    let Ok(wanted) = wanted else {
+        return Vec::new();
+    };
+    let names = bound.into_iter().map(|claim| claim.name.clone());
+    names
+        .filter(|name| pod.opens(name) != wanted.opens(name))
+        .collect()
 }
 
 /// The VM's claims, and the pod that would be made of it with them.
@@ -154,7 +176,10 @@ impl Found {
                 .as_ref()
                 .and_then(|it| it.volume_binding_mode.as_deref());
             return match mode {
-                Some("WaitForFirstConsumer") if phase == "Pending" => ClaimState::Awaits,
+                Some("WaitForFirstConsumer") if phase == "Pending" => {
+                    self.given.extend(volumes_for(context, claim));
+                    ClaimState::Awaits
+                }
                 _ => ClaimState::NotBound(phase.to_owned()),
             };
         }
@@ -183,6 +208,16 @@ impl Found {
         };
         ClaimSeen { name, state }
     }
+}
+
+/// The volumes that an unbound claim may be bound to, and some more.
+fn volumes_for(context: &Context, claim: &ClaimObject) -> Vec<Value> {
+    let is_open = |volume: &VolumeObject| {
+        volume.status.phase.as_deref() == Some("Available")
+            && volume.spec["storageClassName"] == claim.spec["storageClassName"]
+    };
+    let volumes = context.caches.volumes.state_filter(is_open);
+    volumes.iter().map(|volume| read::volume(volume)).collect()
 }
 
 /// The claim's class; the API server has given it the default one.

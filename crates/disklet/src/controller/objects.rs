@@ -86,6 +86,34 @@ pub(super) struct LauncherPod {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
     pub(super) node_name: Option<String>,
+    volumes: Vec<PodVolume>,
+    containers: Vec<Container>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodVolume {
+    name: String,
+    persistent_volume_claim: Option<CarriedClaim>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CarriedClaim {
+    claim_name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    volume_mounts: Vec<Named>,
+    volume_devices: Vec<Named>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -256,6 +284,20 @@ impl LauncherPod {
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
         let annotations = self.metadata.annotations.as_ref()?;
         annotations.get(key).map(String::as_str)
+    }
+
+    /// Whether the kubelet mounts or maps this claim for it.
+    pub(super) fn opens(&self, claim: &str) -> bool {
+        let is_it = |volume: &&PodVolume| {
+            let carried = volume.persistent_volume_claim.as_ref();
+            carried.is_some_and(|carried| carried.claim_name == claim)
+        };
+        let mut volumes = self.spec.volumes.iter().filter(is_it);
+        let containers = self.spec.containers.iter();
+        let used: Vec<_> = containers
+            .flat_map(|it| it.volume_mounts.iter().chain(&it.volume_devices))
+            .collect();
+        volumes.any(|volume| used.iter().any(|used| used.name == volume.name))
     }
 
     /// The claims that its QEMU opens without the kubelet knowing of it.

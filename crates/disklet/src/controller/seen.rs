@@ -24,6 +24,10 @@ pub(super) struct Seen {
     pub(super) status: VmStatus,
     pub(super) pod: Option<PodSeen>,
     pub(super) claims: Vec<ClaimSeen>,
+    /// Claims that were bound when the pod was there already, to volumes that it
+    /// was not made for: the kubelet opens what QEMU shall, or does not what it
+    /// should.
+    pub(super) misplaced: Vec<String>,
     /// Why the API server did not take the VM's pod when it was last tried.
     pub(super) rebuff: Option<String>,
     /// How long a VM that has ended waits before it is started again.

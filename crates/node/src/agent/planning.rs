@@ -11,7 +11,7 @@ use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostics, Severity};
 use disklet_core::facts::{Fact, Facts, Questions};
 use disklet_core::manifest::{Input, Objects};
-use disklet_core::plan::Plan;
+use disklet_core::plan::{Claimed, Plan, Source};
 use disklet_core::resolve::{Reference, resolve_asking};
 use serde_json::Value;
 
@@ -83,11 +83,39 @@ pub(super) fn plan(
         .map_err(unread)?;
     let plan = known.resolve(&facts)?;
     demand_supported(&plan)?;
+    demand_claims(&plan, pod)?;
     Ok(Planned {
         plan,
         generation,
         images,
     })
+}
+
+/// A volume is opened by the kubelet or by QEMU, never by both. The launcher may
+/// have been made before anybody knew which volume a claim gets.
+fn demand_claims(plan: &Plan, pod: &LauncherPod) -> std::result::Result<(), NoPlan> {
+    for disk in &plan.disks {
+        let Some(Claimed { claim, volume }) = &disk.claim else {
+            continue;
+        };
+        let by_kubelet = matches!(
+            disk.source,
+            Source::DiskImage { .. } | Source::BlockClaim(_)
+        );
+        let what = match (by_kubelet, pod.opened.contains(claim.as_str())) {
+            (true, false) => "the kubelet has to open it, and the launcher pod does not have it",
+            (false, true) => {
+                "QEMU has to open it, and the kubelet has done so for the launcher pod"
+            }
+            _ => continue,
+        };
+        return Err(NoPlan::Refused(format!(
+            "disk {}: volume {volume} of claim {claim}: {what}\n  help: the pod was made before the claim \
+             was bound: it is made anew, or delete it",
+            disk.name
+        )));
+    }
+    Ok(())
 }
 
 impl Known<'_> {

@@ -1,9 +1,11 @@
 //! A launcher pod, as far as the agent has to know it.
 
+use std::collections::BTreeSet;
+
 use disklet::cluster::names::POD_FINALIZER;
 use disklet_core::launch::protocol::How;
 use disklet_core::names::{Namespace, ObjectName, PodUid};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
 
 /// The label that launcher pods have.
 pub(super) const LABEL: &str = "disklet.io/vm";
@@ -26,6 +28,8 @@ pub(super) struct LauncherPod {
     pub(super) held: bool,
     /// Which start of its container runs now.
     pub(super) runs: Option<Incarnation>,
+    /// The claims that the kubelet mounts or maps for it.
+    pub(super) opened: BTreeSet<String>,
     restart: Restart,
 }
 
@@ -66,6 +70,7 @@ impl LauncherPod {
             over: matches!(phase, Some("Succeeded" | "Failed")),
             held: (meta.finalizers.iter().flatten()).any(|name| name == POD_FINALIZER),
             runs: running(pod),
+            opened: opened(spec),
             restart: match spec.restart_policy.as_deref() {
                 Some("Never") => Restart::Never,
                 Some("OnFailure") => Restart::OnFailure,
@@ -86,6 +91,7 @@ impl LauncherPod {
             over: true,
             held: false,
             runs: None,
+            opened: BTreeSet::new(),
             restart: Restart::Never,
         })
     }
@@ -109,6 +115,21 @@ impl LauncherPod {
     pub(super) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+fn opened(spec: &PodSpec) -> BTreeSet<String> {
+    let containers = spec.containers.iter();
+    let used: BTreeSet<_> = containers
+        .flat_map(|container| {
+            let mounts = container.volume_mounts.iter().flatten();
+            let devices = container.volume_devices.iter().flatten();
+            mounts.map(|it| &it.name).chain(devices.map(|it| &it.name))
+        })
+        .collect();
+    let volumes = spec.volumes.iter().flatten();
+    let volumes = volumes.filter(|volume| used.contains(&volume.name));
+    let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.map(|claim| claim.claim_name.clone()).collect()
 }
 
 fn running(pod: &Pod) -> Option<Incarnation> {

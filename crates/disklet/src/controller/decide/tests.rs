@@ -22,6 +22,7 @@ pub(super) fn vm() -> Seen {
         status: VmStatus::default(),
         pod: None,
         claims: Vec::new(),
+        misplaced: Vec::new(),
         rebuff: None,
         patience: SignedDuration::from_secs(10),
     }
@@ -278,6 +279,24 @@ fn claims_are_waited_for_and_held() {
             refused
         );
     }
+}
+
+#[test]
+fn a_launcher_that_does_not_fit_its_bound_claim_is_made_anew() {
+    let misplaced = |stage| {
+        decided(|seen| {
+            seen.pod = Some(pod(stage));
+            seen.misplaced = vec!["disk".to_owned()];
+        })
+    };
+    let replaced = "status [Pending Accepted=True/Accepted Launched=False/ClaimBound], delete, tell ClaimBound";
+    assert_eq!(misplaced(Stage::Starting(None)), replaced);
+    let Stage::Ended(refused) = end(64, 0) else {
+        panic!("it has not ended");
+    };
+    assert_eq!(misplaced(Stage::Looping(refused)), replaced);
+    // A guest that runs is left alone: somebody has changed its VM object.
+    assert!(!misplaced(Stage::Running).contains("delete"));
 }
 
 #[test]
