@@ -211,6 +211,20 @@ mod tests {
     }
 
     #[test]
+    fn thousands_of_disks_are_not_even_read() {
+        let disks = vec![json!({"source": {"pvc": {"claimname": "a"}}}); 20_000];
+        let object = of(base(&json!({"domain": {"devices": {"disks": disks}}})));
+        let reading = vm(&object);
+        let refusal = reading.refusal.unwrap();
+        assert_eq!(
+            refusal,
+            "spec.domain.devices.disks[46]: too many disks: no bus has a place left (found: 20000 disks; \
+             allowed: 46 disks of a VM)"
+        );
+        assert_eq!(reading.vm.unwrap().disks.len(), 46);
+    }
+
+    #[test]
     fn what_stands_beside_spec_is_refused_too() {
         let mut object = base(&json!({"domain": {}}));
         object["specs"] = json!({});

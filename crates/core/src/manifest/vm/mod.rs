@@ -20,7 +20,7 @@ pub use pod::{GuestPorts, RestartPolicy};
 pub use probe::{Ask, Probe, Probes};
 pub use source::DiskSource;
 
-use crate::diag::Diagnostics;
+use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::{Namespace, ObjectName};
 use crate::units::ByteSize;
 use crate::yaml::{Fields, Spanned, View};
@@ -140,13 +140,25 @@ impl VmObject {
     }
 }
 
+/// All places that there are: `sda` to `sdz`, `vda` to `vdt`. More are not even
+/// read, since whoever writes an object of thousands wants to keep us busy.
+const MOST_DISKS: usize = 46;
+
 fn read_devices(
     mut devices: Fields<'_>,
     diags: &mut Diagnostics,
 ) -> (Vec<DiskSpec>, Option<Vec<InterfaceSpec>>) {
-    let disks = devices
-        .items("disks", diags)
+    let disks = devices.items("disks", diags);
+    if let Some(beyond) = disks.get(MOST_DISKS) {
+        diags.push(
+            Diagnostic::error(&beyond.place, "too many disks: no bus has a place left")
+                .found(format!("{} disks", disks.len()))
+                .allowed(format!("{MOST_DISKS} disks of a VM")),
+        );
+    }
+    let disks = disks
         .iter()
+        .take(MOST_DISKS)
         .filter_map(|item| DiskSpec::read(item, diags))
         .collect();
     let interfaces = devices
