@@ -5,72 +5,11 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
+#[allow(dead_code, reason = "others need the rest")]
 mod kube;
 
-use std::process::Command;
-
-use kube::{Tenant, on_node, repository, run, until};
-
-const NODE: &str = "node1";
-
-/// The guest with Linux is in the node's image store.
-fn have_small_guest() {
-    let image = run(Command::new("bash").args([
-        repository()
-            .join("script/lib/guest_image.sh")
-            .to_str()
-            .expect("a path"),
-        "small",
-    ]));
-    let shared = std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this");
-    let file = format!("{shared}/shared/small.img");
-    if !std::path::Path::new(&file).exists() {
-        run(Command::new("cp").args(["--sparse=always", image.trim(), &file]));
-    }
-    let disklet = format!("{shared}/shared/disklet");
-    on_node(
-        NODE,
-        &[
-            &disklet,
-            "images",
-            "pull",
-            "virtlet.cloud/small",
-            "--from",
-            &file,
-        ],
-    );
-}
-
-fn vm(name: &str, disks: &str, guest: &[&str]) -> String {
-    let lines: String = guest
-        .iter()
-        .map(|line| format!("\n      #guest: {line}"))
-        .collect();
-    format!(
-        "apiVersion: disklet.io/v1alpha1
-kind: VM
-metadata: {{name: {name}, labels: {{app: {name}}}}}
-spec:
-  domain:
-    memory: 128Mi
-    devices:
-      disks:
-      - source: {{image: {{name: virtlet.cloud/small}}}}
-{disks}
-  cloudInit:
-    userData: |
-      #!/bin/sh{lines}
-"
-    )
-}
-
-/// What is on the node because of VMs.
-fn things() -> String {
-    let looked = "virsh -c qemu:///system list --all --name | sed '/^$/d'; \
-        find /var/lib/disklet/vms /var/lib/disklet/volumes /run/disklet/vms -mindepth 1; \
-        grep /run/disklet/vms/ /proc/self/mountinfo || true";
-    on_node(NODE, &["sh", "-c", looked])
-}
+use kube::guests::{NODE, have_small_guest, things, vm};
+use kube::{Tenant, on_node, until};
 
 #[test]
 #[ignore = "needs a cluster: script/test"]

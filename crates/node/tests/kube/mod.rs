@@ -1,6 +1,9 @@
 //! A real cluster with Disklet installed: `script/lib/kube/installed.sh` starts
 //! it, runs these tests and ends it.
 
+pub(crate) mod guests;
+pub(crate) mod storage;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -9,6 +12,14 @@ use std::time::{Duration, Instant};
 /// The repository.
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The cluster's own directory.
+pub(crate) fn cluster_directory() -> PathBuf {
+    let directory = std::env::var("DISKLET_KUBE_DIR");
+    directory
+        .expect("script/lib/kube/installed.sh runs this")
+        .into()
 }
 
 /// What a command says; it must succeed.
@@ -142,6 +153,11 @@ impl Drop for Tenant {
     fn drop(&mut self) {
         let _ = Command::new("kubectl")
             .args(["delete", "namespace", &self.name, "--wait=false"])
+            .output();
+        // What is not in the namespace has its name.
+        let _ = Command::new("kubectl")
+            .args(["delete", "pv,storageclass,csidriver", "--wait=false"])
+            .args(["-l", &format!("tenant={}", self.name)])
             .output();
     }
 }
