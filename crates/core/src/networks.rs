@@ -123,7 +123,17 @@ impl Networks {
     /// For tenants of a cluster, to whom the node itself is closed as well.
     #[must_use]
     pub fn of_tenants() -> Self {
-        Self::without(LINKS.iter().chain(&LOOPBACK))
+        Self::of_owner().closed_to_tenants()
+    }
+
+    /// The same for tenants of a cluster, unless it says otherwise of the node
+    /// itself.
+    #[must_use]
+    pub fn closed_to_tenants(mut self) -> Self {
+        let node = Self::without(LOOPBACK.iter()).deny.into_iter();
+        let new: Vec<_> = node.filter(|subnet| !self.deny.contains(subnet)).collect();
+        self.deny.extend(new);
+        self
     }
 
     fn without<'n>(denied: impl Iterator<Item = &'n &'static str>) -> Self {
@@ -216,6 +226,16 @@ mod tests {
         for other in ["10.0.0.1", "128.0.0.1", "2001:db8::1", "fec0::1"] {
             assert_eq!(denied(&tenants, other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn an_administrator_opens_the_node_to_tenants() {
+        let mut networks = Networks::of_owner();
+        networks.allow.push(subnet("127.0.0.0/8"));
+        let networks = networks.closed_to_tenants();
+        assert_eq!(networks.denied("127.0.0.1".parse().unwrap()), None);
+        assert!(networks.denied("::1".parse().unwrap()).is_some());
+        assert_eq!(networks.clone().closed_to_tenants(), networks);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! the middle of long ones.
 //!
 //! `DISKLET_CUT=3` ends it at the third boundary as a power cut would, without
-//! any cleaning up, and says where that was. Only debug builds listen.
+//! any cleaning up, and says where that was; `DISKLET_CUT='before StartDomain'` at
+//! the first of that name. Only debug builds listen.
 
 use disklet_core::plan::StepKind;
 
@@ -41,9 +42,10 @@ pub(crate) fn boundary(cut: Cut) {
     use std::io::Write;
     use std::sync::atomic::{AtomicU64, Ordering};
     static PASSED: AtomicU64 = AtomicU64::new(0);
-    let wanted = std::env::var("DISKLET_CUT").ok();
-    let wanted = wanted.and_then(|wanted| wanted.parse::<u64>().ok());
-    if Some(PASSED.fetch_add(1, Ordering::Relaxed) + 1) == wanted {
+    let passed = PASSED.fetch_add(1, Ordering::Relaxed) + 1;
+    let wanted = std::env::var("DISKLET_CUT");
+    let is_here = |wanted: String| wanted == passed.to_string() || wanted == cut.name();
+    if wanted.is_ok_and(is_here) {
         let _ = writeln!(std::io::stderr(), "cut: {}", cut.name());
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);

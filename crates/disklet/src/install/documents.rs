@@ -1,5 +1,6 @@
 //! The manifests of an installation.
 
+use disklet_core::launch::pod::SECCOMP_PROFILE;
 use sha2::{Digest, Sha256};
 
 use super::LibvirtChoice;
@@ -38,6 +39,7 @@ impl Settings {
         let [libvirt_uri, qemu_run, libvirt_mounts, libvirt_volumes] = self.libvirt_of_agent();
         vec![
             ("namespace", text(self.namespace.as_str())),
+            ("seccomp-profile", text(SECCOMP_PROFILE)),
             ("image", text(&self.image)),
             ("node-image", text(&self.node_image)),
             ("replicas", Fill::Yaml(self.replicas.to_string())),

@@ -16,6 +16,7 @@ mod machine;
 mod metrics;
 mod planning;
 mod pod;
+mod profile;
 mod progress;
 mod status;
 mod watch;
@@ -121,6 +122,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
     if let Some(root) = &args.kubelet_root {
         config.kubelet_root.clone_from(root);
     }
+    config.networks = config.networks.closed_to_tenants();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -128,6 +130,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
         .map_err(|error| Failure::new("no thread can be started").because(error))?;
     let metrics = Metrics::default();
     let health = runtime.block_on(serve_health(args.listen, &metrics))?;
+    profile::install(&config)?;
     let client = runtime.block_on(watch::client())?;
     runtime.block_on(watch::label_node(&client, &args.node))?;
     let uri = &args.connect;

@@ -30,6 +30,11 @@ impl Standing {
         }
     }
 
+    /// Whether QEMU has its disks open.
+    pub(super) fn has_disks(&self) -> bool {
+        matches!(self, Self::Running | Self::Paused(..))
+    }
+
     fn ready(&self) -> (&'static str, &'static str, &str) {
         match self {
             Self::Running => ("True", "Running", "the guest runs"),
@@ -60,14 +65,14 @@ pub(super) fn status(
             "lastTransitionTime": now,
         })
     };
-    let disks_ready = match (plan, standing) {
-        (Some(_), Standing::Running | Standing::Paused(..)) => {
+    let disks_ready = match standing {
+        Standing::Running | Standing::Paused(..) => {
             condition("DisksReady", "True", "Prepared", "all disks are attached")
         }
-        (_, Standing::Failed(reason, why)) => condition("DisksReady", "False", reason, why),
-        _ => condition("DisksReady", "False", "Released", "no disk is attached"),
+        Standing::Failed(reason, why) => condition("DisksReady", "False", reason, why),
+        Standing::Ended(_) => condition("DisksReady", "False", "Released", "no disk is attached"),
     };
-    let disks = plan.filter(|_| matches!(standing, Standing::Running | Standing::Paused(..)));
+    let disks = plan.filter(|_| standing.has_disks());
     let disks = disks.map_or(&[][..], |plan| &plan.disks);
     without_nulls(json!({
         "phase": standing.phase(),
@@ -77,6 +82,26 @@ pub(super) fn status(
         "conditions": [condition("Ready", ready, reason, message), disks_ready],
         "disks": disks.iter().map(disk).collect::<Vec<_>>(),
     }))
+}
+
+/// What has to be written; nothing if the status says it already. A condition
+/// that is as it was is so since then.
+pub(super) fn news(mut wanted: Value, before: &Value) -> Option<Value> {
+    let old = before["conditions"].as_array().map_or(&[][..], |all| all);
+    for condition in wanted["conditions"].as_array_mut().into_iter().flatten() {
+        let is_it = |other: &&Value| {
+            (&other["type"], &other["status"]) == (&condition["type"], &condition["status"])
+        };
+        if let Some(since) = old.iter().find(is_it) {
+            condition["lastTransitionTime"] = since["lastTransitionTime"].clone();
+        }
+    }
+    let is_said = |(key, value): (&String, &Value)| match (key.as_str(), value) {
+        ("conditions", Value::Array(all)) => all.iter().all(|condition| old.contains(condition)),
+        _ => before[key.as_str()] == *value,
+    };
+    let all_is_said = wanted.as_object()?.iter().all(is_said);
+    (!all_is_said).then_some(wanted)
 }
 
 /// What is not known is not said: the API server takes no nulls.
@@ -110,12 +135,54 @@ fn disk(disk: &PlannedDisk) -> Value {
 
 /// What it really takes on this node.
 fn allocation(disk: &PlannedDisk) -> Option<u64> {
+    let meta = fs::metadata(file_of(disk)?).ok()?;
+    Some(meta.blocks() * 512)
+}
+
+/// The file on this node that a disk is written to, if it is one.
+pub(super) fn file_of(disk: &PlannedDisk) -> Option<&str> {
     let file = match (&disk.copy, &disk.source) {
         (Copy::OnWrite(file) | Copy::OnRead(file) | Copy::Clone(file), _) => &file.path,
         (Copy::None, Source::NewVolume(volume)) => &volume.path,
         (Copy::None, Source::DiskImage { file, .. }) => &file.exposed,
         _ => return None,
     };
-    let meta = fs::metadata(file).ok()?;
-    Some(meta.blocks() * 512)
+    Some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(ready: &str, at: &str) -> Value {
+        json!({
+            "phase": "Running",
+            "disks": [{"name": "root"}],
+            "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": at}],
+        })
+    }
+
+    #[test]
+    fn what_a_status_says_is_not_written_again() {
+        let mut before = said("True", "then");
+        let others = json!({"type": "Accepted", "status": "True"});
+        before["conditions"].as_array_mut().unwrap().push(others);
+        before["restarts"] = json!(3);
+        assert_eq!(news(said("True", "now"), &before), None);
+        assert_eq!(
+            news(said("True", "now"), &Value::Null),
+            Some(said("True", "now"))
+        );
+    }
+
+    #[test]
+    fn a_condition_has_the_time_of_its_change() {
+        let changed = news(said("False", "now"), &said("True", "then"));
+        assert_eq!(changed, Some(said("False", "now")));
+        let mut wanted = said("True", "now");
+        wanted["phase"] = json!("Paused");
+        let mut expected = said("True", "then");
+        expected["phase"] = json!("Paused");
+        assert_eq!(news(wanted, &said("True", "then")), Some(expected));
+    }
 }

@@ -53,7 +53,7 @@ impl Kind {
             StepKind::WriteFirmwareVariables => Self::Uefi,
             // Refused before anything is begun: they need a cluster.
             StepKind::AskContainer | StepKind::AttachIdentity => Self::Ceph,
-            // Only where there is a launcher: the cluster's tests cut these.
+            // Only where there is a launcher: cluster_cuts.rs cuts these.
             StepKind::ExposeSocket | StepKind::JoinLauncher | StepKind::ResumeDomain => Self::Ceph,
             StepKind::ExposeFile => Self::DiskImage,
             StepKind::FillRoot => Self::PersistentRoot,

@@ -6,76 +6,43 @@ use std::time::{Duration, Instant};
 use disklet_core::launch::protocol::{Ended, FromAgent, How};
 use uuid::Uuid;
 
+use super::times::{PRESS_AGAIN, Times};
 use super::{Guest, Machine, Told};
 use crate::agent::link::{Heard, Link};
 use crate::agent::pod::Incarnation;
 use crate::agent::status::Standing;
 use crate::libvirt::{End, Pause, State};
 
-/// How often it is looked whether there is room again.
-const ROOM_AGAIN: Duration = Duration::from_secs(5);
-/// Less is not worth going on for.
-const ROOM: u64 = 64 << 20;
-
-/// When something has to be done without being told.
-#[derive(Debug, Default)]
-struct Times {
-    /// The guest has been asked to switch itself off, and has until then.
-    force: Option<Instant>,
-    /// A disk was full: there may be room by then.
-    retry: Option<Instant>,
-}
-
-impl Times {
-    fn next(&self) -> Option<Duration> {
-        let next = self.force.into_iter().chain(self.retry).min()?;
-        Some(next.saturating_duration_since(Instant::now()))
-    }
-
-    fn is_force(&self) -> bool {
-        self.force.is_some_and(|until| until <= Instant::now())
-    }
-}
-
 impl Machine {
     /// Until the guest has ended, or its launcher has.
     pub(super) fn attend(&mut self, link: &Link, guest: &Guest, launcher: &Incarnation) -> Ended {
-        let end = |how, why: &str| Ended {
-            how,
-            why: why.to_owned(),
-        };
-        let _ = link.say(&FromAgent::Running);
         let mut times = Times::default();
         let mut told = Ok(Told::Look);
+        let _ = link.say(&FromAgent::Running);
         loop {
-            match told {
+            let ended = match told {
                 Ok(Told::Heard(whose, Heard::Stop(grace))) if whose == *launcher => {
-                    let until = Instant::now() + Duration::from_secs(grace.into());
-                    times.force = Some(times.force.map_or(until, |earlier| earlier.min(until)));
-                    self.ask_to_stop(guest.uuid);
+                    self.stop(guest, grace, &mut times)
                 }
                 Ok(Told::Heard(whose, Heard::Gone)) if whose == *launcher => {
-                    return end(How::Killed, "the launcher has gone away");
+                    Some(killed("the launcher has gone away"))
                 }
                 Ok(Told::Domain(event)) if event.is_of(guest.uuid) => {
-                    if let Some(ended) = self.look(link, guest, &mut times) {
-                        return ended;
-                    }
+                    self.look(link, guest, &mut times)
                 }
-                Ok(Told::Look) => {
-                    if let Some(ended) = self.look(link, guest, &mut times) {
-                        return ended;
-                    }
+                Ok(Told::Look) => self.look(link, guest, &mut times),
+                Ok(other) => {
+                    self.note(other);
+                    None
                 }
-                Ok(other) => self.note(other),
-                Err(RecvTimeoutError::Timeout) if times.is_force() => {
-                    return end(How::Killed, "the guest did not switch itself off in time");
-                }
-                Err(RecvTimeoutError::Timeout) => self.go_on(guest.uuid, &mut times),
-                Err(RecvTimeoutError::Disconnected) => return end(How::Killed, "the agent ends"),
+                Err(RecvTimeoutError::Timeout) => self.on_time(link, guest, &mut times),
+                Err(RecvTimeoutError::Disconnected) => Some(killed("the agent ends")),
+            };
+            if let Some(ended) = ended {
+                return ended;
             }
             if self.gone {
-                return end(How::Killed, "the pod is gone");
+                return killed("the pod is gone");
             }
             told = match times.next() {
                 Some(left) => self.told.recv_timeout(left),
@@ -84,10 +51,53 @@ impl Machine {
         }
     }
 
-    fn ask_to_stop(&self, uuid: Uuid) {
+    /// The guest shall switch itself off in time.
+    fn stop(&self, guest: &Guest, grace: u32, times: &mut Times) -> Option<Ended> {
+        let until = Instant::now() + Duration::from_secs(grace.into());
+        times.force = Some(times.force.map_or(until, |earlier| earlier.min(until)));
+        // One that stands still does not hear that it shall end.
+        let pause = self.libvirt().and_then(|libvirt| libvirt.pause(guest.uuid));
+        if matches!(pause, Ok(Some(_))) {
+            return Some(killed("the guest was paused, and cannot switch itself off"));
+        }
+        self.press(guest.uuid, times);
+        None
+    }
+
+    /// Presses the power button. A guest that boots does not hear it yet: it is
+    /// pressed until it does.
+    fn press(&self, uuid: Uuid, times: &mut Times) {
+        times.press = Some(Instant::now() + PRESS_AGAIN);
         let asked = self.libvirt().and_then(|libvirt| libvirt.ask_to_stop(uuid));
         if let Err(failure) = asked {
             tracing::warn!(vm = self.pod.full_name(), "{failure}");
+        }
+    }
+
+    /// Whatever is due.
+    fn on_time(&self, link: &Link, guest: &Guest, times: &mut Times) -> Option<Ended> {
+        let now = Instant::now();
+        let is_due = |time: Option<Instant>| time.is_some_and(|time| time <= now);
+        if is_due(times.force) {
+            return Some(killed("the guest did not switch itself off in time"));
+        }
+        if is_due(times.press) {
+            self.press(guest.uuid, times);
+        }
+        if is_due(times.retry) {
+            self.go_on(guest, times);
+        }
+        if is_due(times.tell) {
+            self.tell(guest, times);
+        }
+        let settled = is_due(times.settle);
+        if settled {
+            times.settle = None;
+            times.settled = true;
+        }
+        match settled || is_due(times.look) {
+            true => self.look(link, guest, times),
+            false => None,
         }
     }
 
@@ -98,71 +108,73 @@ impl Machine {
             let state = libvirt.state(guest.uuid)?;
             Ok((state, libvirt.pause(guest.uuid)?))
         });
+        times.look = None;
         match seen {
             Ok((Some(State::Off(end)), _)) => return Some(ended(end)),
             Ok((None, _)) => return Some(ended(End::Destroyed)),
-            Ok((_, Some(pause))) => {
-                if pause == Pause::DiskError {
-                    times.retry = Some(Instant::now() + ROOM_AGAIN);
-                }
-                self.tell_pause(link, guest, pause);
+            Ok((_, Some(Pause::DiskError))) => self.disk_full(link, guest, times),
+            Ok((_, Some(Pause::Wanted))) => {
+                let why = "somebody has paused the guest".to_owned();
+                self.stands(link, guest, Standing::Paused("Paused", why), times);
             }
             Ok((_, None)) => {
                 times.retry = None;
-                if guest.paused.take() {
-                    let _ = link.say(&FromAgent::Running);
-                    self.write(guest, &Standing::Running);
+                if !self.is_settling(guest, times) {
+                    self.stands(link, guest, Standing::Running, times);
                 }
             }
-            // Whoever restarts libvirt tells us to look again.
-            Err(_) => {}
+            // What happens meanwhile is told to nobody.
+            Err(_) => times.look = Some(Instant::now() + super::AGAIN),
         }
         None
     }
 
-    fn tell_pause(&self, link: &Link, guest: &Guest, pause: Pause) {
-        if guest.paused.replace(true) {
-            return;
-        }
-        let (reason, why) = match pause {
-            Pause::DiskError => (
-                "DiskFull",
-                "a disk cannot be written, as its storage is full: the guest goes on when there is room",
-            ),
-            Pause::Wanted => ("Paused", "somebody has paused the guest"),
-        };
-        let _ = link.say(&FromAgent::Paused {
-            why: why.to_owned(),
-        });
-        self.write(guest, &Standing::Paused(reason, why.to_owned()));
+    /// How a guest was found to be; what is new is told.
+    pub(super) fn stands(&self, link: &Link, guest: &Guest, now: Standing, times: &mut Times) {
+        let before = guest.standing.replace(now);
+        let now = guest.standing.borrow().clone();
         let cluster = &self.shared.cluster;
-        cluster.warn(&self.pod, reason, why);
+        match (&before, &now) {
+            _ if before == now => {}
+            (_, Standing::Paused(reason, why)) => {
+                let _ = link.say(&FromAgent::Paused { why: why.clone() });
+                cluster.warn(&self.pod, reason, why);
+            }
+            (Standing::Paused(..), _) => {
+                let _ = link.say(&FromAgent::Running);
+                cluster.tell(&self.pod, "Resumed", "the guest goes on");
+            }
+            _ => {}
+        }
+        if before != now || guest.untold.get() {
+            self.tell(guest, times);
+        }
     }
 
-    /// QEMU tries again what it could not write.
-    fn go_on(&self, uuid: Uuid, times: &mut Times) {
-        times.retry = Some(Instant::now() + ROOM_AGAIN);
-        let config = &self.shared.config;
-        let mut pools = config.pools.values();
-        if pools.all(|pool| room_in(&pool.path) >= ROOM) {
-            let resumed = self.libvirt().and_then(|libvirt| libvirt.resume(uuid));
-            if let Err(failure) = resumed {
-                tracing::warn!(vm = self.pod.full_name(), "{failure}");
-            }
-        }
+    /// Writes how the guest is into its status; soon again, if nobody listens.
+    fn tell(&self, guest: &Guest, times: &mut Times) {
+        let told = self.write(guest, &guest.standing.borrow());
+        guest.untold.set(told.is_err());
+        times.tell = told.err().map(|failure| {
+            tracing::warn!(vm = self.pod.full_name(), "{failure}");
+            Instant::now() + super::AGAIN
+        });
     }
 }
 
-fn room_in(directory: &str) -> u64 {
-    // What cannot be asked is not what keeps the guest.
-    rustix::fs::statvfs(directory).map_or(u64::MAX, |it| it.f_bavail.saturating_mul(it.f_frsize))
+fn killed(why: &str) -> Ended {
+    Ended {
+        how: How::Killed,
+        why: why.to_owned(),
+    }
 }
 
 fn ended(end: End) -> Ended {
     let how = match end {
-        End::Shutdown | End::Unknown => How::Off,
+        End::Shutdown => How::Off,
         End::Destroyed => How::Killed,
-        End::Failed => How::Crashed,
+        // It has run; if libvirt does not know how that ended, nobody wanted it.
+        End::Failed | End::Unknown => How::Crashed,
     };
     Ended {
         how,

@@ -1,9 +1,18 @@
 //! Removing what was made for a VM.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use disklet_core::plan::Launcher;
+
 use super::{AGAIN, Machine};
+use crate::agent::Shared;
+use crate::agent::link::Link;
+use crate::executor::{Host, open_socket};
 use crate::failure::{Failure, Result};
 use crate::libvirt::Libvirt;
-use crate::record::{Record, Records};
+use crate::record::{Made, Record, Records};
 use crate::verbs::Node;
 
 impl Machine {
@@ -36,6 +45,34 @@ impl Machine {
             true => node.release_but_volumes(&held),
             false => node.release(held),
         }
+    }
+
+    /// A VM whose launcher has ended while no agent was there has nobody.
+    pub(super) fn end_orphan(&self) {
+        let Shared { config, .. } = &*self.shared;
+        let records = Records::of(config);
+        let is_there = matches!(self.record(&records), Ok(Some(_)));
+        if is_there && !self.gone && !self.pod.is_done() && !Link::is_there(config, &self.pod.uid) {
+            self.free(true);
+        }
+    }
+
+    /// Whether what is shown to QEMU are the sockets of the launcher that is
+    /// there now.
+    pub(super) fn is_of_launcher(&self, record: &Record) -> bool {
+        let Shared { config, .. } = &*self.shared;
+        let directory = Launcher::directory(&config.kubelet_root, &self.pod.uid);
+        let is_same = |from: &Path, shown: &Path| {
+            let socket = open_socket(Host(&config.host_root), from).ok();
+            let socket = socket.and_then(|socket| socket.metadata().ok());
+            let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
+            let shown = fs::symlink_metadata(shown).ok();
+            socket.is_some() && socket.map(identity) == shown.map(identity)
+        };
+        record.made.iter().all(|made| match made {
+            Made::Mount { path, from, .. } if from.starts_with(&directory) => is_same(from, path),
+            _ => true,
+        })
     }
 
     /// What is on this node because of the pod.

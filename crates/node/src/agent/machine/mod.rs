@@ -4,10 +4,12 @@
 
 mod attend;
 mod free;
+mod room;
 mod start;
+mod times;
 mod unwanted;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -20,7 +22,8 @@ use super::Shared;
 use super::cluster::now;
 use super::link::{Heard, Link};
 use super::pod::{Incarnation, LauncherPod};
-use super::status::{Standing, status};
+use super::status::{Standing, news, status};
+use crate::failure::Result;
 use crate::libvirt::Event;
 
 pub(super) use unwanted::Unwanted;
@@ -54,8 +57,26 @@ struct Guest {
     uuid: Uuid,
     generation: Option<i64>,
     plan: Option<Plan>,
-    /// It was told that it stands still.
-    paused: Cell<bool>,
+    /// An agent before this one had it run: the status says more of it than a
+    /// plan of today.
+    found: bool,
+    /// How it is, as far as is known.
+    standing: RefCell<Standing>,
+    /// Its status does not say so yet.
+    untold: Cell<bool>,
+}
+
+impl Guest {
+    fn new(uuid: Uuid, generation: Option<i64>, plan: Option<Plan>) -> Self {
+        Self {
+            uuid,
+            generation,
+            plan,
+            found: false,
+            standing: RefCell::new(Standing::Running),
+            untold: Cell::new(true),
+        }
+    }
 }
 
 /// How often something is tried again that others have to mend.
@@ -65,6 +86,9 @@ impl Machine {
     /// Until nothing of the pod is left.
     pub(super) fn live(mut self) {
         let mut last = None;
+        if self.pod.runs.is_none() {
+            self.end_orphan();
+        }
         while !self.gone && !self.pod.is_done() {
             match self.pod.runs.clone() {
                 Some(launcher) if last.as_ref() != Some(&launcher) => {
@@ -113,10 +137,23 @@ impl Machine {
         };
         tracing::info!(vm = self.pod.full_name(), how = ?ended.how, "ended: {}", ended.why);
         self.free(self.pod.comes_back(ended.how));
+        let standing = end_in_words(&ended);
+        let guest = guest.unwrap_or_else(|| Guest::new(Uuid::nil(), None, None));
+        let mut told = Ok(());
         if !self.gone {
-            self.tell_end(&ended, guest.as_ref());
+            if let Standing::Failed(reason, why) = &standing {
+                let cluster = &self.shared.cluster;
+                cluster.warn(&self.pod, reason, why);
+            }
+            // Before the launcher ends: then its pod tells the controller.
+            told = self.write(&guest, &standing);
         }
         let _ = link.say(&FromAgent::Ended(ended));
+        while let Err(failure) = told {
+            tracing::warn!(vm = self.pod.full_name(), "{failure}");
+            std::thread::sleep(AGAIN);
+            told = self.write(&guest, &standing);
+        }
     }
 
     /// The launcher listens soon after its container runs.
@@ -147,32 +184,49 @@ impl Machine {
         None
     }
 
-    fn tell_end(&self, ended: &Ended, guest: Option<&Guest>) {
-        let standing = match ended.how {
-            How::Off | How::Killed => Standing::Ended(ended.why.clone()),
-            How::Crashed => Standing::Failed("Crashed", ended.why.clone()),
-            How::Refused => Standing::Failed("Refused", ended.why.clone()),
-            How::Failed => Standing::Failed("NotStarted", ended.why.clone()),
-        };
-        if let Standing::Failed(reason, why) = &standing {
-            let cluster = &self.shared.cluster;
-            cluster.warn(&self.pod, reason, why);
+    /// Writes how a guest is into its VM's status, unless that says so already.
+    /// It fails only if the API server is away.
+    fn write(&self, guest: &Guest, standing: &Standing) -> Result<()> {
+        let written = self.try_write(guest, standing);
+        match written {
+            Err(failure) if !failure.is_outage() => {
+                tracing::warn!(vm = self.pod.full_name(), "{failure}");
+                Ok(())
+            }
+            other => other,
         }
-        let none = Guest {
-            uuid: Uuid::nil(),
-            generation: None,
-            plan: None,
-            paused: Cell::default(),
-        };
-        self.write(guest.unwrap_or(&none), &standing);
     }
 
-    fn write(&self, guest: &Guest, standing: &Standing) {
+    fn try_write(&self, guest: &Guest, standing: &Standing) -> Result<()> {
         let Shared { cluster, node, .. } = &*self.shared;
+        let Some(vm) = cluster.vm(&self.pod)? else {
+            return Ok(());
+        };
+        let before = &vm["status"];
         let plan = guest.plan.as_ref();
-        let status = status(&self.pod, node, guest.generation, plan, standing, &now());
-        if let Err(failure) = cluster.write_status(&self.pod, &status) {
-            tracing::warn!(vm = self.pod.full_name(), "{failure}");
+        let mut generation = guest.generation;
+        let is_known = before["disks"].as_array().is_some_and(|it| !it.is_empty());
+        let is_kept = guest.found && is_known && standing.has_disks();
+        if is_kept {
+            generation = before["observedGeneration"].as_i64();
         }
+        let mut status = status(&self.pod, node, generation, plan, standing, &now());
+        if is_kept {
+            status["disks"] = before["disks"].clone();
+        }
+        match news(status, before) {
+            Some(status) => cluster.write_status(&self.pod, &status),
+            None => Ok(()),
+        }
+    }
+}
+
+fn end_in_words(ended: &Ended) -> Standing {
+    let why = ended.why.clone();
+    match ended.how {
+        How::Off | How::Killed => Standing::Ended(why),
+        How::Crashed => Standing::Failed("Crashed", why),
+        How::Refused => Standing::Failed("Refused", why),
+        How::Failed => Standing::Failed("NotStarted", why),
     }
 }

@@ -1,17 +1,14 @@
 //! Having a guest run.
 
-use std::cell::Cell;
-
 use disklet_core::launch::protocol::{Ended, FromAgent, How};
 
 use super::{AGAIN, Guest, Machine};
 use crate::agent::link::Link;
 use crate::agent::planning::{NoPlan, Planned, plan};
 use crate::agent::progress::Told as Progress;
-use crate::agent::status::Standing;
 use crate::failure::Result;
-use crate::libvirt::{End, State};
-use crate::record::{Phase, Records};
+use crate::libvirt::{End, Libvirt, State};
+use crate::record::{Phase, Record, Records};
 use crate::verbs::Node;
 
 impl Machine {
@@ -42,7 +39,7 @@ impl Machine {
         let shared = &*self.shared;
         let libvirt = self.libvirt()?;
         let records = Records::of(&shared.config);
-        let before = self.record(&records)?;
+        let before = self.record_of_launcher(&records, &libvirt)?;
         let progress = Progress::new(link, &self.unwanted);
         let planned = plan(&shared.cluster, &shared.config, &self.pod, &progress);
         if let Some(record) = before.filter(|record| record.phase == Phase::Running)
@@ -54,13 +51,10 @@ impl Machine {
                 Ok(planned) => (Some(planned.plan), planned.generation),
                 Err(_) => (None, None),
             };
-            let guest = Guest {
-                uuid: record.uuid,
-                generation,
-                plan,
-                paused: Cell::default(),
-            };
-            return Ok(guest);
+            return Ok(Guest {
+                found: true,
+                ..Guest::new(record.uuid, generation, plan)
+            });
         }
         let planned = planned?;
         let node = Node {
@@ -69,18 +63,37 @@ impl Machine {
             records: &records,
             launcher: Some(link.process),
         };
-        self.carry_out(&node, &planned)?;
-        let guest = Guest {
-            uuid: planned.plan.uuid,
-            generation: planned.generation,
-            plan: Some(planned.plan),
-            paused: Cell::default(),
-        };
+        let done = self.carry_out(&node, &planned);
+        done.map_err(|failure| match libvirt.is_alive() {
+            true => failure,
+            false => failure.into_outage(),
+        })?;
         let name = &shared.node;
         let note = format!("the guest runs on node {name}");
         shared.cluster.tell(&self.pod, "Started", &note);
-        self.write(&guest, &Standing::Running);
-        Ok(guest)
+        let Planned {
+            plan, generation, ..
+        } = planned;
+        Ok(Guest::new(plan.uuid, generation, Some(plan)))
+    }
+
+    /// What is there for this launcher. What an earlier one has left, unseen by
+    /// any agent, goes: its console and network went with it. Volumes stay.
+    fn record_of_launcher(&self, records: &Records, libvirt: &Libvirt) -> Result<Option<Record>> {
+        let Some(record) = self.record(records)? else {
+            return Ok(None);
+        };
+        if record.phase == Phase::Kept || self.is_of_launcher(&record) {
+            return Ok(Some(record));
+        }
+        let node = Node {
+            libvirt,
+            config: &self.shared.config,
+            records,
+            launcher: None,
+        };
+        node.release_but_volumes(&records.hold(record.uuid)?)?;
+        self.record(records)
     }
 
     fn carry_out(&self, node: &Node<'_>, planned: &Planned) -> Result<()> {

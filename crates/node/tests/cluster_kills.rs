@@ -1,0 +1,227 @@
+//! Parts of Disklet and of Kubernetes that go while VMs come, run and go: the world
+//! then equals the objects.
+
+#![expect(
+    clippy::expect_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+#[allow(dead_code, reason = "others need the rest")]
+mod kube;
+#[path = "kube/world.rs"]
+mod world;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use kube::{Tenant, repository, run, until};
+use world::{
+    NODE, alone, have_idle_guest, have_small_guest, idle_vm, kill, pod_of, processes, replace_pod,
+    seed, small_vm, until_nothing_is_left,
+};
+
+/// How often the guest has said that it is there.
+fn ticks(tenant: &Tenant, vm: &str) -> usize {
+    tenant.kubectl(&["logs", vm]).matches("TICK").count()
+}
+
+/// Types a line on the console.
+fn type_line(tenant: &Tenant, vm: &str, line: &str) {
+    let mut kubectl = Command::new("kubectl");
+    kubectl.args(["-n", &tenant.name, "attach", "-i", vm]);
+    kubectl
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut attached = kubectl.spawn().expect("kubectl starts");
+    let mut stdin = attached.stdin.take().expect("there is a pipe");
+    // Not before it is attached.
+    std::thread::sleep(Duration::from_secs(2));
+    writeln!(stdin, "{line}").expect("kubectl reads");
+    std::thread::sleep(Duration::from_secs(1));
+    drop(stdin);
+    attached.kill().expect("it can be ended");
+    attached.wait().expect("it ends");
+}
+
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn agent_and_libvirt_are_replaced_under_a_running_vm() {
+    let _alone = alone();
+    have_small_guest();
+    let tenant = Tenant::new("outlives");
+    let guest = ["(while :; do echo TICK; sleep 1; done) &", "stay"];
+    tenant.apply(&small_vm("outlives", "", &guest));
+    tenant.await_console(180, "outlives", "GUEST-READY");
+    tenant.await_ready(30, "outlives");
+    let qemu = tenant.qemu("outlives").expect("QEMU runs");
+    let since = tenant.condition("outlives", "Ready", "lastTransitionTime");
+    let parts: [&[&str]; 3] = [&["agent"], &["libvirt"], &["agent", "libvirt"]];
+    for (round, parts) in parts.iter().enumerate() {
+        for part in *parts {
+            replace_pod(part);
+        }
+        assert_eq!(tenant.qemu("outlives"), Some(qemu.clone()), "{parts:?}");
+        let before = ticks(&tenant, "outlives");
+        until(30, "the guest goes on", || {
+            (ticks(&tenant, "outlives") > before + 1).then_some(())
+        });
+        type_line(
+            &tenant,
+            "outlives",
+            &format!("echo SAID-{round}-$((6 * 7))"),
+        );
+        tenant.await_console(30, "outlives", &format!("SAID-{round}-42"));
+        tenant.await_ready(30, "outlives");
+    }
+    // It has not been anything else meanwhile, and was started once.
+    assert_eq!(
+        tenant.condition("outlives", "Ready", "lastTransitionTime"),
+        since
+    );
+    let events = tenant.kubectl(&["get", "events", "-o", "jsonpath={.items[*].reason}"]);
+    let started = events.split(' ').filter(|reason| *reason == "Started");
+    // One of the pod, by the kubelet, and one of the VM.
+    assert_eq!(started.count(), 2, "{events}");
+    tenant.kubectl(&["delete", "vm", "outlives", "--timeout=90s"]);
+    until_nothing_is_left(60, "a VM whose agent and libvirt were replaced");
+}
+
+/// What is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Agent,
+    Controller,
+    Kubelet,
+    ApiServer,
+}
+
+/// When.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Applied,
+    PodMade,
+    LauncherRuns,
+    QemuRuns,
+    Deleted,
+    QemuToldToEnd,
+    QemuGone,
+}
+
+const PARTS: [Part; 4] = [
+    Part::Agent,
+    Part::Controller,
+    Part::Kubelet,
+    Part::ApiServer,
+];
+const MOMENTS: [Moment; 7] = [
+    Moment::Applied,
+    Moment::PodMade,
+    Moment::LauncherRuns,
+    Moment::QemuRuns,
+    Moment::Deleted,
+    Moment::QemuToldToEnd,
+    Moment::QemuGone,
+];
+
+fn script_kube(arguments: &[&str]) {
+    run(Command::new(repository().join("script/kube")).args(arguments));
+}
+
+impl Part {
+    fn kill(self) {
+        let ours = |beginning: &str| processes(beginning).iter().for_each(|it| kill(it));
+        match self {
+            Self::Agent => ours("disklet-node agent "),
+            Self::Controller => ours("disklet controller "),
+            Self::Kubelet => script_kube(&["kill", NODE, "kubelet"]),
+            Self::ApiServer => script_kube(&["kill", "control-plane", "apiserver"]),
+        }
+    }
+
+    /// Whoever was killed comes back; pods at once, rather than later and later.
+    fn mend(self) {
+        match self {
+            Self::Agent => replace_pod("agent"),
+            Self::Controller => replace_pod("controller"),
+            Self::Kubelet | Self::ApiServer => script_kube(&["up"]),
+        }
+    }
+}
+
+impl Moment {
+    fn is_delete(self) -> bool {
+        matches!(self, Self::Deleted | Self::QemuToldToEnd | Self::QemuGone)
+    }
+
+    /// Has a VM get there.
+    fn reach(self, tenant: &Tenant, vm: &str) {
+        tenant.apply(&idle_vm(vm, "OnFailure"));
+        let pod = format!("pod/{vm}");
+        match self {
+            Self::Applied => {}
+            Self::PodMade => until(60, "there is a pod", || {
+                tenant.field(&pod, ".metadata.uid").map(drop)
+            }),
+            Self::LauncherRuns => tenant.await_field(60, &pod, ".status.phase", "Running"),
+            Self::QemuRuns => until(60, "QEMU runs", || tenant.qemu(vm).map(drop)),
+            Self::Deleted | Self::QemuToldToEnd | Self::QemuGone => {
+                tenant.await_ready(90, vm);
+                tenant.kubectl(&["delete", "vm", vm, "--wait=false"]);
+            }
+        }
+        match self {
+            Self::QemuToldToEnd => std::thread::sleep(Duration::from_millis(700)),
+            Self::QemuGone => until(60, "QEMU is gone", || {
+                tenant.qemu(vm).is_none().then_some(())
+            }),
+            _ => {}
+        }
+    }
+}
+
+fn killed_at(tenant: &Tenant, part: Part, moment: Moment) {
+    let begun = std::time::Instant::now();
+    let cell = format!("{part:?} killed at {moment:?}");
+    let vm = format!("kill-{part:?}-{moment:?}").to_lowercase();
+    moment.reach(tenant, &vm);
+    part.kill();
+    // Long enough for others to notice.
+    std::thread::sleep(Duration::from_millis(500));
+    part.mend();
+    println!("{cell}");
+    if !moment.is_delete() {
+        tenant.await_ready(180, &vm);
+        tenant.kubectl(&["delete", "vm", &vm, "--timeout=120s"]);
+    }
+    until(120, &format!("{cell}: the VM is gone"), || {
+        let (found, text) = tenant.try_kubectl(&["get", "vm", &vm]);
+        (!found && text.contains("NotFound")).then_some(())
+    });
+    until_nothing_is_left(60, &cell);
+    println!("{cell}: {:.1} s", begun.elapsed().as_secs_f32());
+}
+
+/// Every part at every moment; without DISKLET_ALL_KILLS each part once, at a moment
+/// that the commit chooses.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn whatever_is_killed_the_world_equals_the_objects() {
+    let _alone = alone();
+    have_idle_guest();
+    pod_of("controller");
+    let tenant = Tenant::new("killed");
+    let step = 2;
+    for (index, part) in PARTS.into_iter().enumerate() {
+        match seed() {
+            None => MOMENTS.map(|moment| killed_at(&tenant, part, moment)),
+            Some(seed) => {
+                let chosen = (seed + index as u64 * step) % MOMENTS.len() as u64;
+                let chosen = usize::try_from(chosen).expect("a small number");
+                killed_at(&tenant, part, MOMENTS[chosen]);
+                continue;
+            }
+        };
+    }
+}

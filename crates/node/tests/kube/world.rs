@@ -1,0 +1,223 @@
+//! What is on the node and in the cluster because of VMs, and tests that disturb
+//! everybody else's.
+
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::kube::{Tenant, on_node, repository, run, until};
+
+pub(crate) const NODE: &str = "node1";
+
+/// Everything that VMs leave while they are there. Names of VMs are in most lines.
+const LOOK: &str = r#"
+virsh -q -c qemu:///system list --all --name | sed '/^$/d; s/^/domain /'
+virsh -q -c qemu:///system secret-list | sed '/^$/d; s/^/secret /'
+virsh -q -c qemu:///system pool-list --all --name | sed '/^$/d; s/^/pool /'
+for made in vms volumes cloud-init ceph uefi; do
+    [ ! -e "/var/lib/disklet/$made" ] || find "/var/lib/disklet/$made" -mindepth 1
+done
+[ ! -e /run/disklet/vms ] || find /run/disklet/vms -mindepth 1
+grep -o ' /run/disklet/vms/[^ ]*' /proc/self/mountinfo || true
+for process in /proc/[0-9]*; do
+    case $(tr '\0' ' ' 2>/dev/null <"$process/cmdline") in
+        *qemu-system*-uuid*) echo "process ${process#/proc/}" ;;
+    esac
+done"#;
+
+/// What VMs have left; nothing when all of them are gone.
+pub(crate) fn left() -> String {
+    let on_the_node = on_node(NODE, &["sh", "-c", LOOK]);
+    let pods = ["get", "pods", "-A", "-l", "disklet.io/vm", "-o", "name"];
+    let pods = run(Command::new("kubectl").args(pods));
+    let name = "jsonpath={range .items[*]}{.metadata.name}{\"\\n\"}{end}";
+    let leases = run(Command::new("kubectl").args(["-n", "disklet", "get", "leases", "-o", name]));
+    let leases = leases.lines().filter(|it| *it != "disklet-controller");
+    let leases: String = leases.map(|it| format!("lease {it}\n")).collect();
+    format!("{on_the_node}{pods}{leases}")
+}
+
+/// Nothing is left of any VM.
+pub(crate) fn until_nothing_is_left(seconds: u64, of: &str) {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    loop {
+        let left = left();
+        if left.is_empty() {
+            return;
+        }
+        assert!(
+            Instant::now() < end,
+            "after {seconds} s something is left of {of}:\n{left}"
+        );
+        std::thread::sleep(Duration::from_millis(250));
+    }
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// For a test that disturbs VMs of others: nobody else is there.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    until_nothing_is_left(120, "earlier tests");
+    alone
+}
+
+/// Takes a disk into the node's image store.
+fn have_image(name: &str, file: &str) {
+    let dir = std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this");
+    let disklet = format!("{dir}/shared/disklet");
+    let image = format!("virtlet.cloud/{name}");
+    on_node(NODE, &[&disklet, "images", "pull", &image, "--from", file]);
+}
+
+/// A guest that does nothing: its disk is blank, and the BIOS gives up.
+pub(crate) fn have_idle_guest() {
+    let dir = std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this");
+    let file = format!("{dir}/shared/idle.img");
+    run(Command::new("truncate").args(["-s", "1M", &file]));
+    have_image("idle", &file);
+}
+
+/// The guest with Linux.
+pub(crate) fn have_small_guest() {
+    let dir = std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this");
+    let file = format!("{dir}/shared/small.img");
+    if !std::path::Path::new(&file).exists() {
+        let script = repository().join("script/lib/guest_image.sh");
+        let image = run(Command::new(script).arg("small"));
+        run(Command::new("cp").args(["--sparse=always", image.trim(), &file]));
+    }
+    have_image("small", &file);
+}
+
+/// A VM that does nothing, and that goes soon.
+pub(crate) fn idle_vm(name: &str, policy: &str) -> String {
+    format!(
+        "apiVersion: disklet.io/v1alpha1
+kind: VM
+metadata: {{name: {name}}}
+spec:
+  restartPolicy: {policy}
+  terminationGracePeriodSeconds: 2
+  domain:
+    memory: 32Mi
+    devices:
+      disks:
+      - source: {{image: {{name: virtlet.cloud/idle}}}}
+"
+    )
+}
+
+/// A VM whose Linux runs these lines.
+pub(crate) fn small_vm(name: &str, disks: &str, guest: &[&str]) -> String {
+    let lines = guest.iter();
+    let lines: String = lines
+        .map(|line| format!("\n      #guest: {line}"))
+        .collect();
+    format!(
+        "apiVersion: disklet.io/v1alpha1
+kind: VM
+metadata: {{name: {name}}}
+spec:
+  domain:
+    memory: 128Mi
+    devices:
+      disks:
+      - source: {{image: {{name: virtlet.cloud/small}}}}
+{disks}
+  cloudInit:
+    userData: |
+      #!/bin/sh{lines}
+"
+    )
+}
+
+impl Tenant {
+    /// A condition's field, such as `status`.
+    pub(crate) fn condition(&self, vm: &str, condition: &str, field: &str) -> Option<String> {
+        let path = format!(".status.conditions[?(@.type==\"{condition}\")].{field}");
+        self.field(&format!("vm/{vm}"), &path)
+    }
+
+    /// The VM runs, says so, and its guest does not stand still.
+    pub(crate) fn await_ready(&self, seconds: u64, vm: &str) {
+        let path = ".status.conditions[?(@.type==\"Ready\")].status";
+        self.await_field(seconds, &format!("vm/{vm}"), path, "True");
+        self.await_field(10, &format!("vm/{vm}"), ".status.phase", "Running");
+        assert_eq!(self.domain_state(vm), "running", "{vm} is Ready");
+    }
+
+    /// The VM's domain has the UUID before its name.
+    pub(crate) fn domain_state(&self, vm: &str) -> String {
+        let state =
+            "domain=$(virsh -q -c qemu:///system list --all --name | grep -e \"-$1\\$\") || exit 0
+            virsh -q -c qemu:///system domstate \"$domain\"";
+        on_node(NODE, &["sh", "-c", state, "sh", vm])
+            .trim()
+            .to_owned()
+    }
+
+    /// The VM's QEMU.
+    pub(crate) fn qemu(&self, vm: &str) -> Option<String> {
+        let pid = "cat /run/disklet/libvirt/qemu/*-$1.pid 2>/dev/null || true";
+        let pid = on_node(NODE, &["sh", "-c", pid, "sh", vm]);
+        let pid = pid.trim();
+        (!pid.is_empty()).then(|| pid.to_owned())
+    }
+}
+
+/// The processes on the node whose command line begins like this.
+pub(crate) fn processes(beginning: &str) -> Vec<String> {
+    let find = "for process in /proc/[0-9]*; do
+            case $(tr '\\0' ' ' 2>/dev/null <\"$process/cmdline\") in
+                \"$1\"*) echo \"${process#/proc/}\" ;;
+            esac
+        done";
+    let found = on_node(NODE, &["sh", "-c", find, "sh", beginning]);
+    found.lines().map(str::to_owned).collect()
+}
+
+/// Kills a process of the node.
+pub(crate) fn kill(process: &str) {
+    on_node(NODE, &["kill", "-KILL", process]);
+}
+
+/// The pod of a part of Disklet, once it is ready.
+pub(crate) fn pod_of(component: &str) -> String {
+    let what = format!("the pod of {component} is ready");
+    until(180, &what, || {
+        let path = "jsonpath={range .items[*]}{.metadata.name} {.metadata.deletionTimestamp} {.status.conditions[?(@.type==\"Ready\")].status}{\"\\n\"}{end}";
+        let label = format!("disklet.io/component={component}");
+        let output = Command::new("kubectl")
+            .args(["-n", "disklet", "get", "pods", "-l", &label, "-o", path])
+            .output()
+            .expect("kubectl starts");
+        let pods = String::from_utf8_lossy(&output.stdout).into_owned();
+        let words = pods.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let mut ready = words.filter(|words| words[1..] == ["", "True"]);
+        ready.next().map(|words| words[0].to_owned())
+    })
+}
+
+/// Deletes the pod of a part of Disklet, and waits for the next.
+pub(crate) fn replace_pod(component: &str) {
+    let old = pod_of(component);
+    run(Command::new("kubectl").args(["-n", "disklet", "delete", "pod", &old]));
+    until(180, "there is another pod", || {
+        (pod_of(component) != old).then_some(())
+    });
+}
+
+/// What the tests of a matrix are chosen by: all of them, or some by the commit.
+pub(crate) fn seed() -> Option<u64> {
+    if std::env::var_os("DISKLET_ALL_KILLS").is_some() {
+        return None;
+    }
+    let commit = run(Command::new("git")
+        .arg("-C")
+        .arg(repository())
+        .args(["rev-parse", "HEAD"]));
+    Some(u64::from_str_radix(&commit[..8], 16).expect("a commit has digits"))
+}
