@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use kube::{Tenant, on_node, until};
 use world::{
-    NODE, alone, have_idle_guest, have_small_guest, idle_vm, kill, seed, small_vm,
+    NODE, alone, have_idle_guest, have_small_guest, idle_vm, kill, processes, seed, small_vm,
     until_nothing_is_left,
 };
 
@@ -114,15 +114,14 @@ fn a_guest_whose_storage_is_full_waits_for_room() {
 /// A process of a VM's pod, by the beginning of its command line, and its parent.
 fn in_pod(tenant: &Tenant, vm: &str, beginning: &str) -> Option<(String, String)> {
     let uid = tenant.field(&format!("pod/{vm}"), ".metadata.uid")?;
-    let find = "for process in /proc/[0-9]*; do
-            grep -q \"$1\" \"$process/cgroup\" 2>/dev/null || continue
-            case $(tr '\\0' ' ' <\"$process/cmdline\") in
-                \"$2\"*) echo \"${process#/proc/} $(awk '$1 == \"PPid:\" { print $2 }' \"$process/status\")\" ;;
-            esac
-        done";
-    let found = on_node(NODE, &["sh", "-c", find, "sh", &uid, beginning]);
-    let (process, parent) = found.lines().next()?.trim().split_once(' ')?;
-    Some((process.to_owned(), parent.to_owned()))
+    let is_of_pod = |process: &&String| {
+        let groups = on_node(NODE, &["cat", &format!("/proc/{process}/cgroup")]);
+        groups.contains(&uid)
+    };
+    let process = processes(beginning).into_iter().find(|it| is_of_pod(&it))?;
+    let status = on_node(NODE, &["cat", &format!("/proc/{process}/status")]);
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    Some((process, parent.trim().to_owned()))
 }
 
 const LAUNCHER: &str = "disklet launch ";

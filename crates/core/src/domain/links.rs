@@ -7,6 +7,7 @@
 
 use super::element::{Element, element};
 use super::target::{NETWORK_SLOT, pci};
+use super::xml::no_relabel;
 use super::{Domain, Interface};
 
 /// The namespace of arguments for QEMU itself.
@@ -50,6 +51,8 @@ impl Domain {
         let source = element("source")
             .with("mode", "connect")
             .with("path", &sockets.serial)
+            // It stays the launcher's: the next one in the pod has to remove it.
+            .child(no_relabel())
             .child(
                 element("reconnect")
                     .with("enabled", "yes")

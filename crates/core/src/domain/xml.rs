@@ -244,7 +244,7 @@ fn auth_element(auth: &Auth) -> Element {
     element("auth").with("username", &auth.user).child(secret)
 }
 
-fn no_relabel() -> Element {
+pub(super) fn no_relabel() -> Element {
     element(LABEL).with("model", "dac").with("relabel", "no")
 }
 

@@ -84,6 +84,13 @@ pub(super) fn status(
     }))
 }
 
+/// Whether a status says that a guest is there.
+pub(super) fn says_alive(status: &Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    matches!(status["phase"].as_str(), Some("Running" | "Paused"))
+        || conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
+}
+
 /// What has to be written; nothing if the status says it already. A condition
 /// that is as it was is so since then.
 pub(super) fn news(mut wanted: Value, before: &Value) -> Option<Value> {

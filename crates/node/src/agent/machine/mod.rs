@@ -22,7 +22,7 @@ use super::Shared;
 use super::cluster::now;
 use super::link::{Heard, Link};
 use super::pod::{Incarnation, LauncherPod};
-use super::status::{Standing, news, status};
+use super::status::{Standing, news, says_alive, status};
 use crate::failure::Result;
 use crate::libvirt::Event;
 
@@ -88,6 +88,7 @@ impl Machine {
         let mut last = None;
         if self.pod.runs.is_none() {
             self.end_orphan();
+            self.unsay();
         }
         while !self.gone && !self.pod.is_done() {
             match self.pod.runs.clone() {
@@ -102,7 +103,27 @@ impl Machine {
             }
         }
         self.free(false);
+        self.unsay();
         self.let_go();
+    }
+
+    /// An agent before this one may not have said that the guest has ended.
+    fn unsay(&self) {
+        let none = Guest::new(Uuid::nil(), None, None);
+        let why = "the guest has ended while no agent was there".to_owned();
+        let ended = Standing::Ended(why);
+        loop {
+            let vm = self.shared.cluster.vm(&self.pod);
+            let said = vm.map(|vm| vm.is_some_and(|vm| says_alive(&vm["status"])));
+            let unsaid = said.and_then(|said| match said {
+                true => self.write(&none, &ended),
+                false => Ok(()),
+            });
+            match unsaid {
+                Err(failure) if failure.is_outage() => std::thread::sleep(AGAIN),
+                _ => return,
+            }
+        }
     }
 
     /// The pod may go: nothing is left of it here.
