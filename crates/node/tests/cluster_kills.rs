@@ -26,23 +26,25 @@ fn ticks(tenant: &Tenant, vm: &str) -> usize {
     tenant.kubectl(&["logs", vm]).matches("TICK").count()
 }
 
-/// Types a line on the console.
-fn type_line(tenant: &Tenant, vm: &str, line: &str) {
-    let mut kubectl = Command::new("kubectl");
-    kubectl.args(["-n", &tenant.name, "attach", "-i", vm]);
-    kubectl
+/// Types a line on the console until the guest has answered.
+fn have_said(tenant: &Tenant, vm: &str, line: &str, answer: &str) {
+    let attach = format!("kubectl -n {} attach -it {vm}", tenant.name);
+    let mut terminal = Command::new("script")
+        .args(["--quiet", "--return", "--command", &attach, "/dev/null"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut attached = kubectl.spawn().expect("kubectl starts");
-    let mut stdin = attached.stdin.take().expect("there is a pipe");
-    // Not before it is attached.
-    std::thread::sleep(Duration::from_secs(2));
-    writeln!(stdin, "{line}").expect("kubectl reads");
-    std::thread::sleep(Duration::from_secs(1));
-    drop(stdin);
-    attached.kill().expect("it can be ended");
-    attached.wait().expect("it ends");
+        .spawn()
+        .expect("script(1) starts");
+    let mut keys = terminal.stdin.take().expect("there is a pipe");
+    until(60, &format!("the guest says {answer}"), || {
+        // What is typed before kubectl is attached is lost.
+        write!(keys, "{line}\r").expect("the terminal reads");
+        std::thread::sleep(Duration::from_secs(1));
+        tenant.kubectl(&["logs", vm]).contains(answer).then_some(())
+    });
+    drop(keys);
+    terminal.kill().expect("it can be ended");
+    terminal.wait().expect("it ends");
 }
 
 #[test]
@@ -67,12 +69,8 @@ fn agent_and_libvirt_are_replaced_under_a_running_vm() {
         until(30, "the guest goes on", || {
             (ticks(&tenant, "outlives") > before + 1).then_some(())
         });
-        type_line(
-            &tenant,
-            "outlives",
-            &format!("echo SAID-{round}-$((6 * 7))"),
-        );
-        tenant.await_console(30, "outlives", &format!("SAID-{round}-42"));
+        let line = format!("echo SAID-{round}-$((6 * 7))");
+        have_said(&tenant, "outlives", &line, &format!("SAID-{round}-42"));
         tenant.await_ready(30, "outlives");
     }
     // It has not been anything else meanwhile, and was started once.
