@@ -70,6 +70,8 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
         tenant.field("endpoints/web", ".subsets[*].addresses[*].ip"),
         None
     );
+    let reason = ".status.conditions[?(@.type==\"Ready\")].reason";
+    tenant.await_field(10, "vm/web", reason, "NotAnswering");
     tenant.await_console(60, "web", "GUEST-READY");
     until(30, "the guest answers its probe", || {
         is_ready(&tenant, "web").then_some(())

@@ -160,7 +160,10 @@ mod tests {
         });
         let link = Link::open(&config, &pod).unwrap();
         let (teller, heard) = channel();
-        link.hear(move |heard| drop(teller.send(heard))).unwrap();
+        link.hear(move |heard| {
+            let _ = teller.send(heard);
+        })
+        .unwrap();
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(Heard::Stop(7)));
         drop(launcher.join().unwrap());
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(Heard::Gone));

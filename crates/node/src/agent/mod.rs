@@ -33,6 +33,7 @@ use disklet::cluster::health::{self, Health};
 use disklet::cluster::logs::{self, LogFormat};
 use disklet_core::config::Config;
 use disklet_core::names::PodUid;
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use self::cluster::Cluster;
@@ -94,6 +95,7 @@ pub(crate) struct AgentArgs {
 /// What all machines of the node share.
 struct Shared {
     config: Config,
+    metrics: Metrics,
     cluster: Cluster,
     node: String,
     uri: String,
@@ -129,7 +131,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
         .build()
         .map_err(|error| Failure::new("no thread can be started").because(error))?;
     let metrics = Metrics::default();
-    let health = runtime.block_on(serve_health(args.listen, &metrics))?;
+    let health = runtime.block_on(serve_health(args.listen, metrics.registry(&config)))?;
     profile::install(&config)?;
     let client = runtime.block_on(watch::client())?;
     runtime.block_on(watch::label_node(&client, &args.node))?;
@@ -139,32 +141,32 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
     let (news, heard) = channel();
     let shared = Shared {
         config,
+        metrics: metrics.clone(),
         cluster: Cluster::new(client.clone(), runtime.handle().clone(), &args.node),
         node: args.node.clone(),
         uri: uri.clone(),
     };
-    listen_to_libvirt(shared.uri.clone(), news.clone())?;
+    listen_to_libvirt(shared.uri.clone(), news.clone(), metrics.clone())?;
     runtime.spawn(watch::pods(client, args.node.clone(), news.clone()));
     health.set_ready(true);
     tracing::info!(node = args.node, "the agent is ready");
     Supervisor {
         shared: Arc::new(shared),
         machines: HashMap::new(),
-        metrics,
         news,
     }
     .work(&heard)
 }
 
 /// Answers from the beginning, so that it shows what keeps the agent.
-async fn serve_health(address: SocketAddr, metrics: &Metrics) -> Result<Arc<Health>> {
+async fn serve_health(address: SocketAddr, metrics: Registry) -> Result<Arc<Health>> {
     let failed = |error| {
         Failure::new(format!("{address}: cannot be listened at"))
             .because(error)
             .help("choose another address with --listen")
     };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let health = Health::new(metrics.registry());
+    let health = Health::new(metrics);
     tokio::spawn(health::serve(listener, health.clone()));
     Ok(health)
 }
@@ -186,16 +188,19 @@ fn wait_for_libvirt(uri: &str) -> Result<()> {
 }
 
 /// Passes on what libvirt tells, by whichever connection there is.
-fn listen_to_libvirt(uri: String, news: Sender<News>) -> Result<()> {
+fn listen_to_libvirt(uri: String, news: Sender<News>, metrics: Metrics) -> Result<()> {
     let events = Events::new();
     interrupt::tell(events.sender.clone());
     let first = Libvirt::open_telling(Some(&uri), &events)?;
+    metrics.libvirt_answers(true);
     std::thread::spawn(move || {
         let mut connection = first;
         while let Ok(event) = events.receiver.recv() {
             if event == Event::Lost {
                 tracing::warn!("libvirt has gone away");
+                metrics.libvirt_answers(false);
                 connection = connect_again(&uri, &events);
+                metrics.libvirt_answers(true);
                 tracing::info!("libvirt is there again");
             }
             if news.send(News::Domain(event)).is_err() {
@@ -220,7 +225,6 @@ fn connect_again(uri: &str, events: &Events) -> Libvirt {
 struct Supervisor {
     shared: Arc<Shared>,
     machines: HashMap<PodUid, Handle>,
-    metrics: Metrics,
     news: Sender<News>,
 }
 
@@ -242,7 +246,7 @@ impl Supervisor {
                 News::Listed(uids) => self.free_others(&uids)?,
                 News::Freed(uid) => drop(self.machines.remove(&uid)),
             }
-            self.metrics.count_machines(self.machines.len());
+            self.shared.metrics.count_machines(self.machines.len());
         }
         Ok(String::new())
     }

@@ -26,6 +26,8 @@ pub(super) struct LauncherPod {
     pub(super) over: bool,
     /// It waits until the agent has freed what it made.
     pub(super) held: bool,
+    /// Whether the guest answers its readiness probe, if it has one.
+    pub(super) answers: Option<bool>,
     /// Which start of its container runs now.
     pub(super) runs: Option<Incarnation>,
     /// The claims that the kubelet mounts or maps for it.
@@ -69,6 +71,7 @@ impl LauncherPod {
             deleting: meta.deletion_timestamp.is_some(),
             over: matches!(phase, Some("Succeeded" | "Failed")),
             held: (meta.finalizers.iter().flatten()).any(|name| name == POD_FINALIZER),
+            answers: answers(pod),
             runs: running(pod),
             opened: opened(spec),
             restart: match spec.restart_policy.as_deref() {
@@ -90,6 +93,7 @@ impl LauncherPod {
             deleting: true,
             over: true,
             held: false,
+            answers: None,
             runs: None,
             opened: BTreeSet::new(),
             restart: Restart::Never,
@@ -133,9 +137,19 @@ fn opened(spec: &PodSpec) -> BTreeSet<String> {
 }
 
 fn running(pod: &Pod) -> Option<Incarnation> {
-    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    let is_ours = |container: &&ContainerStatus| container.name == CONTAINER;
-    let container = containers.iter().find(is_ours)?;
+    let container = container(pod)?;
     container.state.as_ref()?.running.as_ref()?;
     container.container_id.clone()
+}
+
+fn answers(pod: &Pod) -> Option<bool> {
+    let mut containers = pod.spec.as_ref()?.containers.iter();
+    let ours = containers.find(|container| container.name == CONTAINER)?;
+    ours.readiness_probe.as_ref()?;
+    Some(container(pod).is_some_and(|container| container.ready))
+}
+
+fn container(pod: &Pod) -> Option<&ContainerStatus> {
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    containers.iter().find(|it| it.name == CONTAINER)
 }

@@ -35,8 +35,14 @@ impl Standing {
         matches!(self, Self::Running | Self::Paused(..))
     }
 
-    fn ready(&self) -> (&'static str, &'static str, &str) {
+    /// `answers` is what became of the readiness probe, if there is one.
+    fn ready(&self, answers: Option<bool>) -> (&'static str, &'static str, &str) {
         match self {
+            Self::Running if answers == Some(false) => (
+                "False",
+                "NotAnswering",
+                "the guest runs, but does not answer its readiness probe",
+            ),
             Self::Running => ("True", "Running", "the guest runs"),
             Self::Paused(reason, why) => ("False", reason, why),
             Self::Ended(why) => ("False", "Ended", why),
@@ -54,7 +60,7 @@ pub(super) fn status(
     standing: &Standing,
     now: &str,
 ) -> Value {
-    let (ready, reason, message) = standing.ready();
+    let (ready, reason, message) = standing.ready(pod.answers);
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         json!({
             "type": kind,

@@ -31,6 +31,14 @@ impl Machine {
                     self.look(link, guest, &mut times)
                 }
                 Ok(Told::Look) => self.look(link, guest, &mut times),
+                Ok(Told::Pod(pod)) => {
+                    let answered = self.pod.answers;
+                    self.pod = *pod;
+                    if self.pod.answers != answered {
+                        self.tell(guest, &mut times);
+                    }
+                    None
+                }
                 Ok(other) => {
                     self.note(other);
                     None
@@ -139,6 +147,7 @@ impl Machine {
             (_, Standing::Paused(reason, why)) => {
                 let _ = link.say(&FromAgent::Paused { why: why.clone() });
                 cluster.warn(&self.pod, reason, why);
+                self.shared.metrics.paused(reason);
             }
             (Standing::Paused(..), _) => {
                 let _ = link.say(&FromAgent::Running);

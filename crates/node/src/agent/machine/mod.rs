@@ -12,7 +12,7 @@ mod unwanted;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disklet_core::launch::protocol::{Ended, FromAgent, How};
 use disklet_core::plan::Plan;
@@ -152,10 +152,17 @@ impl Machine {
         let Some(link) = self.connect(launcher) else {
             return;
         };
+        let begin = Instant::now();
         let (ended, guest) = match self.start(&link) {
-            Ok(guest) => (self.attend(&link, &guest, launcher), Some(guest)),
+            Ok(guest) => {
+                if !guest.found {
+                    self.shared.metrics.started(begin.elapsed());
+                }
+                (self.attend(&link, &guest, launcher), Some(guest))
+            }
             Err(ended) => (ended, None),
         };
+        self.shared.metrics.ended(ended.how);
         tracing::info!(vm = self.pod.full_name(), how = ?ended.how, "ended: {}", ended.why);
         self.free(self.pod.comes_back(ended.how));
         let standing = end_in_words(&ended);
