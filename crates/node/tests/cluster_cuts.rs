@@ -41,10 +41,9 @@ impl WithoutAgent {
         let dir = directory();
         let program = format!("{dir}/shared/disklet-node");
         run(Command::new("cp").args([env!("CARGO_BIN_EXE_disklet-node"), &program]));
-        run(Command::new("cp").args([
-            format!("{dir}/kubeconfig"),
-            format!("{dir}/shared/kubeconfig"),
-        ]));
+        let flat = ["config", "view", "--raw", "--flatten"];
+        let flat = run(Command::new("kubectl").args(flat));
+        std::fs::write(format!("{dir}/shared/kubeconfig"), flat).expect("a file can be written");
         Self
     }
 }
@@ -63,9 +62,8 @@ impl Drop for WithoutAgent {
 
 /// Has agents run on nodes with a label that none has, or on all.
 fn select(value: &str) {
-    let patch = format!(
-        "{{\"spec\":{{\"template\":{{\"spec\":{{\"nodeSelector\":{{\"disklet.io/nowhere\":{value}}}}}}}}}}}}}"
-    );
+    let selector = format!("{{\"nodeSelector\":{{\"disklet.io/nowhere\":{value}}}}}");
+    let patch = format!("{{\"spec\":{{\"template\":{{\"spec\":{selector}}}}}}}");
     run(Command::new("kubectl")
         .args(["-n", "disklet", "patch", "daemonset", "disklet-agent"])
         .args(["--type", "merge", "-p", &patch]));

@@ -185,6 +185,9 @@ impl Obstacle {
     }
 }
 
+/// The exit code of a launcher whose VM could not be started.
+const NOT_STARTED: i32 = 70;
+
 impl End {
     fn of(pod: &LauncherPod) -> Self {
         let container = pod.container();
@@ -195,6 +198,16 @@ impl End {
     }
 
     fn of_container(pod: &LauncherPod, ended: &Terminated) -> Self {
+        // A kubelet that is killed when it has made a container, and not started
+        // it, says later that the container has ended well.
+        if ended.started_at.is_none() && ended.exit_code == 0 {
+            return Self {
+                code: Some(NOT_STARTED),
+                why: "its node has lost the launcher before it ran".to_owned(),
+                at: None,
+                ran: SignedDuration::ZERO,
+            };
+        }
         Self {
             code: Some(ended.exit_code),
             why: reason_of(pod, ended),
@@ -237,7 +250,7 @@ impl End {
             Some(0) => "SwitchedOff",
             Some(1) => "Crashed",
             Some(64) => "Refused",
-            Some(70) => "NotStarted",
+            Some(NOT_STARTED) => "NotStarted",
             Some(137) => "Killed",
             Some(_) => "Ended",
             None => "Evicted",
@@ -250,7 +263,7 @@ impl End {
             Some(0) => "the guest has switched itself off".to_owned(),
             Some(1) => "the VM has crashed".to_owned(),
             Some(64) => "the VM was refused".to_owned(),
-            Some(70) => "the VM could not be started".to_owned(),
+            Some(NOT_STARTED) => "the VM could not be started".to_owned(),
             Some(137) => "the VM was ended by force".to_owned(),
             Some(code) => format!("the launcher has ended with exit code {code}"),
             None => "the launcher pod has failed".to_owned(),
@@ -275,4 +288,41 @@ fn reason_of(pod: &LauncherPod, ended: &Terminated) -> String {
     ];
     let told = candidates.into_iter().find(|text| !text.trim().is_empty());
     told.unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ended(started_at: Option<&str>) -> End {
+        let terminated = json!({"exitCode": 0, "startedAt": started_at, "finishedAt": started_at});
+        let pod = json!({
+            "metadata": {"name": "vm"},
+            "spec": {},
+            "status": {
+                "phase": "Succeeded",
+                "containerStatuses": [{"name": "vm", "restartCount": 0, "state": {"terminated": terminated}}],
+            },
+        });
+        let pod: LauncherPod = serde_json::from_value(pod).unwrap();
+        match Stage::of(&pod) {
+            Stage::Ended(end) => end,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_launcher_that_never_ran_has_not_ended_well() {
+        assert!(ended(Some("2026-01-01T00:00:00Z")).is_success());
+        let lost = ended(None);
+        assert!(!lost.is_success());
+        assert_eq!(lost.word(), "NotStarted");
+        assert!(
+            lost.sentence().contains("lost the launcher"),
+            "{}",
+            lost.sentence()
+        );
+    }
 }
