@@ -86,7 +86,11 @@ impl CloudInitSpec {
                 Text::Later(when) => Some(format!("variable {name}: {when}")),
                 Text::Public(_) | Text::Secret(_) => None,
             });
-        files.chain(variables).collect()
+        let user_data = match &self.user_data {
+            UserDataSpec::Script(Text::Later(when)) => Some(format!("user data: {when}")),
+            UserDataSpec::Script(_) | UserDataSpec::Config(_) => None,
+        };
+        files.chain(variables).chain(user_data).collect()
     }
 }
 

@@ -236,6 +236,8 @@ fn steps_of(disk: &PlannedDisk, label: Option<&'static str>) -> Vec<Step> {
             set: set.to_string(),
             identity: name.to_string(),
         }],
+        // What is done for it is decided when it is known.
+        Source::Later(Later::AtLaunch { .. }) => Vec::new(),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::domain::{DeviceKind, Format, IoLimits, KeyKind, Serial, Target, Tunin
 use crate::facts::DeviceNumber;
 use crate::guest::GuestPath;
 use crate::names::{ImageName, ObjectName, PoolName, Sha256};
+use crate::resolve::Reference;
 use crate::source::Network;
 use crate::text::{Data, Secret, Text};
 use crate::units::ByteSize;
@@ -164,6 +165,13 @@ pub enum Later {
         /// The identity.
         name: ObjectName,
     },
+    /// Something behind an object that cannot be seen from here.
+    AtLaunch {
+        /// The storage, as far as it is known.
+        storage: Option<String>,
+        /// The object.
+        needs: Reference,
+    },
 }
 
 impl fmt::Display for Later {
@@ -173,6 +181,10 @@ impl fmt::Display for Later {
                 write!(f, "what container {} answers", container.image)
             }
             Self::Identity { set, name } => write!(f, "the disk of identity {name} of set {set}"),
+            Self::AtLaunch { storage, needs } => {
+                let storage = storage.as_deref().unwrap_or("storage");
+                write!(f, "{storage} by {needs}, known at launch")
+            }
         }
     }
 }

@@ -245,6 +245,10 @@ impl Serialize for SourceView<'_> {
                 map.serialize_entry("set", set.as_str())?;
                 map.serialize_entry("name", name.as_str())?;
             }
+            Source::Later(Later::AtLaunch { storage, needs }) => {
+                map.serialize_entry("storage", storage)?;
+                map.serialize_entry("needs", &needs.to_string())?;
+            }
         }
         map.end()
     }
@@ -317,6 +321,7 @@ impl Source {
             Self::CloudInit { .. } => "cloudInit",
             Self::Later(Later::Container { .. }) => "container",
             Self::Later(Later::Identity { .. }) => "identity",
+            Self::Later(Later::AtLaunch { .. }) => "knownAtLaunch",
         }
     }
 }

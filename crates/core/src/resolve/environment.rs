@@ -111,6 +111,9 @@ impl Resolver<'_> {
                     kind: *kind,
                     name: name.value.clone(),
                 };
+                if self.hides_data(namespace, &object) {
+                    return Some(Text::Later("known at launch".to_owned()));
+                }
                 let object = if *optional {
                     self.find_data(namespace, *kind, &name.value)
                 } else {

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt;
 
 use crate::manifest::{Key, ObjectKind};
 use crate::names::ObjectName;
@@ -25,6 +26,24 @@ pub enum Reference {
     Endpoints(Key),
     /// A ServiceAccount.
     ServiceAccount(Key),
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, namespace, name) = match self {
+            Self::Claim((namespace, name)) => ("claim", Some(namespace), name),
+            Self::Volume(name) => ("PersistentVolume", None, name),
+            Self::ConfigMap((namespace, name)) => ("ConfigMap", Some(namespace), name),
+            Self::Secret((namespace, name)) => ("Secret", Some(namespace), name),
+            Self::Endpoints((namespace, name)) => ("Endpoints", Some(namespace), name),
+            Self::ServiceAccount((namespace, name)) => ("ServiceAccount", Some(namespace), name),
+        };
+        write!(f, "{kind} {name}")?;
+        match namespace {
+            Some(namespace) => write!(f, " of namespace {namespace}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Reference {

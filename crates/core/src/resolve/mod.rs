@@ -13,6 +13,7 @@ mod keys;
 mod missing;
 mod servers;
 mod sharing;
+mod unseen;
 mod user_data;
 mod vm;
 
@@ -24,6 +25,7 @@ use uuid::Uuid;
 pub(crate) use claims::candidates;
 pub use devices::is_device_path;
 pub use missing::Reference;
+pub use unseen::Unseen;
 pub(crate) use vm::{Opener, opener};
 
 use crate::config::{Config, HypervisorChoice};
@@ -67,10 +69,22 @@ pub fn resolve_asking(
     facts: &Facts,
     diags: &mut Diagnostics,
 ) -> Resolution {
+    resolve_seeing(objects, config, facts, &Unseen::default(), diags)
+}
+
+/// The same for whoever does not see everything.
+pub fn resolve_seeing(
+    objects: &Objects,
+    config: &Config,
+    facts: &Facts,
+    unseen: &Unseen,
+    diags: &mut Diagnostics,
+) -> Resolution {
     let resolver = Resolver {
         objects,
         config,
         facts,
+        unseen,
         missing: Missing::default(),
         bindings: Bindings::of(objects),
         allowed_devices: facts.allowed_devices(config),
@@ -172,6 +186,7 @@ struct Resolver<'r> {
     objects: &'r Objects,
     config: &'r Config,
     facts: &'r Facts,
+    unseen: &'r Unseen,
     missing: Missing,
     bindings: Bindings,
     allowed_devices: BTreeSet<DeviceNumber>,
@@ -243,7 +258,8 @@ impl Resolver<'_> {
         let found = self.find_data(namespace, wanted.kind, &wanted.name);
         let key = (namespace.clone(), wanted.name.clone());
         let kind = wanted.kind.name();
-        if found.is_none() && !self.objects.was_refused(kind, &key) {
+        let is_told = self.objects.was_refused(kind, &key) || self.hides_data(namespace, wanted);
+        if found.is_none() && !is_told {
             diags.push(
                 Diagnostic::error(
                     place,

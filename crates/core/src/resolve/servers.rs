@@ -20,7 +20,8 @@ impl Resolver<'_> {
                 names.push(server.host().to_owned());
                 continue;
             };
-            if let Some(network) = self.config.networks.denied(address) {
+            let networks = (!self.unseen.configuration).then_some(&self.config.networks);
+            if let Some(network) = networks.and_then(|networks| networks.denied(address)) {
                 denied = true;
                 diags.push(
                     Diagnostic::error(place, "VMs may not have disks at this server")

@@ -9,9 +9,10 @@ use crate::domain::{Format, KeyKind, Serial};
 use crate::manifest::FlexVolume;
 use crate::names::{Namespace, PoolName, VolumeName};
 use crate::plan::{
-    ExposedPath, HostPath, Migration, MountPoint, NetworkKey, PlannedDisk, Size, Source, Storage,
+    ExposedPath, HostPath, Later, Migration, MountPoint, NetworkKey, PlannedDisk, Size, Source,
+    Storage,
 };
-use crate::resolve::{Resolver, derived_uuid};
+use crate::resolve::{Reference, Resolver, derived_uuid};
 use crate::source::{Endpoint, Network, Rbd};
 use crate::text::Secret;
 use crate::units::ByteSize;
@@ -134,13 +135,26 @@ impl Resolver<'_> {
                     migration: Migration::Shared,
                     pool: None,
                     storage: Some(Storage::of_network(&network)),
-                    source: Source::Network {
-                        network,
-                        key: self.flex_key(wanted, ceph, diags),
+                    source: match self.hidden_flex_secret(wanted) {
+                        Some(needs) => Source::Later(Later::AtLaunch {
+                            storage: Some(format!("{} {}", network.protocol(), network.name())),
+                            needs,
+                        }),
+                        None => Source::Network {
+                            network,
+                            key: self.flex_key(wanted, ceph, diags),
+                        },
                     },
                 }
             }
         })
+    }
+
+    /// The Secret that the volume names, if it cannot be seen.
+    fn hidden_flex_secret(&self, wanted: FlexOf<'_>) -> Option<Reference> {
+        let reference = wanted.flex.secret.as_ref()?;
+        let namespace = reference.namespace.as_ref().unwrap_or(wanted.namespace);
+        self.hidden_secret(namespace, &reference.name.value)
     }
 
     /// The key of a Ceph volume: from the Secret that the volume names, else

@@ -225,6 +225,9 @@ impl Resolver<'_> {
         place: &Place,
         diags: &mut Diagnostics,
     ) -> Option<(&Claim, &PersistentVolume)> {
+        if self.hidden_claim(namespace, name).is_some() {
+            return None;
+        }
         let key = (namespace.clone(), name.clone());
         let claim = self.objects.claims.get(&key);
         let claim = self.missing.note(claim, || Reference::Claim(key.clone()));

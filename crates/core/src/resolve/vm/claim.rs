@@ -67,6 +67,9 @@ impl<'r> Resolver<'r> {
         diags: &mut Diagnostics,
     ) -> Option<Found<'r>> {
         let place = &claim.place;
+        if let Some(hidden) = self.hidden_claim(vm.namespace(), &claim.value) {
+            return Some(Found::at_launch(hidden));
+        }
         let (claim, volume) = self.bound(vm.namespace(), &claim.value, place, diags)?;
         let wanted = Wanted {
             vm,

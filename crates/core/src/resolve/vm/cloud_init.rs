@@ -67,6 +67,10 @@ impl Resolver<'_> {
         let nothing = UserDataSpec::Config(Vec::new());
         let KeyedDataRef { object, key } = &reference.value;
         let place = &reference.place;
+        if self.hides_data(vm.namespace(), object) {
+            let what = format!("{} {}: known at launch", object.kind.name(), object.name);
+            return UserDataSpec::Script(Text::Later(what));
+        }
         let Some(found) = self.data_object(vm.namespace(), object, place, diags) else {
             return nothing;
         };

@@ -4,14 +4,14 @@ use disklet_flexvolume::{CephUser, Monitor};
 
 use super::claim::Wanted;
 use super::disk::written_format;
-use super::master::{Found, check_family, iscsi_key};
+use super::master::{Found, ServerLogin, check_family, iscsi_key};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::KeyKind;
 use crate::facts::DISK_IMAGE;
 use crate::manifest::address::{ceph_user, endpoint, iqn, lun, rbd_name, refuse};
 use crate::manifest::{GlusterfsVolume, IscsiVolume, PersistentVolume, PvSource, RbdVolume};
 use crate::plan::NetworkKey;
-use crate::resolve::Resolver;
+use crate::resolve::{Reference, Resolver};
 use crate::source::{Gluster, GlusterPath, GlusterVolume, Iscsi, Network, Rbd};
 use crate::text::Secret;
 use crate::yaml::Spanned;
@@ -25,16 +25,24 @@ impl<'r> Resolver<'r> {
         diags: &mut Diagnostics,
     ) -> Option<Found<'r>> {
         let at = &volume.source.place;
-        let (network, key) = match &volume.source.value {
+        let (network, login) = match &volume.source.value {
             PvSource::Iscsi(iscsi) => self.iscsi_volume(wanted, iscsi, at, diags)?,
             PvSource::Rbd(rbd) => self.rbd_volume(wanted, rbd, at, diags)?,
             PvSource::Glusterfs(gluster) => {
-                (self.gluster_volume(wanted, gluster, at, diags)?, None)
+                if let Some(hidden) = self.hidden_servers(wanted, gluster) {
+                    return Some(Found::at_launch(hidden));
+                }
+                let network = self.gluster_volume(wanted, gluster, at, diags)?;
+                (network, ServerLogin::None)
             }
             _ => return None,
         };
         check_family(&network, at, diags)?;
-        Some(Found::at_server(network, key, written_format(wanted.spec)))
+        Some(Found::at_server(
+            network,
+            login,
+            written_format(wanted.spec),
+        ))
     }
 
     fn iscsi_volume(
@@ -43,7 +51,7 @@ impl<'r> Resolver<'r> {
         volume: &IscsiVolume,
         at: &Place,
         diags: &mut Diagnostics,
-    ) -> Option<(Network, Option<NetworkKey>)> {
+    ) -> Option<(Network, ServerLogin)> {
         let chap = volume.discovery_chap.as_ref().filter(|chap| chap.value);
         if let Some(chap) = chap {
             diags.push(
@@ -66,21 +74,26 @@ impl<'r> Resolver<'r> {
             Some(text) => Some(iqn(text, diags)?),
             None => None,
         };
-        let key = match (&volume.secret, volume.session_chap) {
+        let login = match (&volume.secret, volume.session_chap) {
             (Some(secret), true) => {
                 let own = wanted.vm.namespace();
                 let namespace = secret.namespace.as_ref().unwrap_or(own);
-                let login = self.chap(namespace, &secret.name, diags)?;
-                Some(iscsi_key(wanted.vm, wanted.name, login))
+                match self.hidden_secret(namespace, &secret.name.value) {
+                    Some(hidden) => ServerLogin::Hidden(hidden),
+                    None => {
+                        let login = self.chap(namespace, &secret.name, diags)?;
+                        ServerLogin::Key(iscsi_key(wanted.vm, wanted.name, login))
+                    }
+                }
             }
             (None, true) => {
                 diags.push(
                     Diagnostic::error(at, "chapAuthSession without a Secret")
                         .help("name the Secret with secretRef"),
                 );
-                None
+                ServerLogin::None
             }
-            (_, false) => None,
+            (_, false) => ServerLogin::None,
         };
         let network = Network::Iscsi(Iscsi {
             portal: portal?,
@@ -88,7 +101,7 @@ impl<'r> Resolver<'r> {
             lun: unit?,
             initiator,
         });
-        chap.is_none().then_some((network, key))
+        chap.is_none().then_some((network, login))
     }
 
     fn rbd_volume(
@@ -97,7 +110,7 @@ impl<'r> Resolver<'r> {
         volume: &RbdVolume,
         at: &Place,
         diags: &mut Diagnostics,
-    ) -> Option<(Network, Option<NetworkKey>)> {
+    ) -> Option<(Network, ServerLogin)> {
         let monitors: Option<Vec<_>> = volume
             .monitors
             .iter()
@@ -121,13 +134,18 @@ impl<'r> Resolver<'r> {
             Some(text) => ceph_user(text, diags)?,
             None => CephUser::default(),
         };
-        let key = match &volume.secret {
-            None => None,
+        let login = match &volume.secret {
+            None => ServerLogin::None,
             Some(secret) => {
                 let own = wanted.vm.namespace();
                 let namespace = secret.namespace.as_ref().unwrap_or(own);
-                let key = self.ceph_key(namespace, &secret.name, diags)?;
-                Some(ceph_network_key(wanted, &user, key))
+                match self.hidden_secret(namespace, &secret.name.value) {
+                    Some(hidden) => ServerLogin::Hidden(hidden),
+                    None => {
+                        let key = self.ceph_key(namespace, &secret.name, diags)?;
+                        ServerLogin::Key(ceph_network_key(wanted, &user, key))
+                    }
+                }
             }
         };
         let network = Network::Rbd(Rbd {
@@ -136,7 +154,15 @@ impl<'r> Resolver<'r> {
             image: image?,
             user,
         });
-        Some((network, key))
+        Some((network, login))
+    }
+
+    /// The Endpoints that the volume names, if they cannot be seen.
+    fn hidden_servers(&self, wanted: Wanted<'_>, volume: &GlusterfsVolume) -> Option<Reference> {
+        let own = wanted.vm.namespace();
+        let namespace = volume.namespace.as_ref().unwrap_or(own);
+        let name = &volume.endpoints.as_ref()?.value;
+        self.hidden_endpoints((namespace.clone(), name.clone()))
     }
 
     /// The servers are those of the Endpoints that the volume names.

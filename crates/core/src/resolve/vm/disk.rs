@@ -85,7 +85,13 @@ impl<'r> Resolver<'r> {
             Some(usage) => usage.value.clone(),
             None => PoolName::parse(Config::VOLUMES).ok()?,
         };
-        let Some(Pool { path, .. }) = self.config.pools.get(&pool) else {
+        let path = match self.config.pools.get(&pool) {
+            Some(Pool { path, .. }) => Some(path.clone()),
+            // Not invented: nobody takes this for a path.
+            None if self.unseen.configuration => Some(format!("<directory of pool {pool}>")),
+            None => None,
+        };
+        let Some(path) = path else {
             let known: Vec<_> = self.config.pools.keys().map(PoolName::as_str).collect();
             let place = usage.map_or(&spec.place, |usage| &usage.place);
             diags.push(

@@ -10,8 +10,8 @@ use crate::names::{ImageName, ObjectName, PoolName, VolumeName};
 use crate::plan::{
     Claimed, CopyMode, Later, Migration, NetworkKey, Size, Source, Storage, StorageContainer,
 };
-use crate::resolve::Resolver;
 use crate::resolve::keys::Login;
+use crate::resolve::{Reference, Resolver};
 use crate::source::{Nbd, NbdServer, Network, NotDirect, WebFile};
 use crate::text::Secret;
 use crate::url::Url;
@@ -34,9 +34,19 @@ pub(super) struct Found<'v> {
     pub(super) server_names: Vec<String>,
 }
 
+/// Who asks a server.
+pub(super) enum ServerLogin {
+    /// Nobody in particular.
+    None,
+    /// Who has this key.
+    Key(NetworkKey),
+    /// Who has the key in a Secret that cannot be seen.
+    Hidden(Reference),
+}
+
 impl Found<'_> {
     /// Storage at a server, seen from everywhere.
-    pub(super) fn at_server(network: Network, key: Option<NetworkKey>, format: Format) -> Self {
+    pub(super) fn at_server(network: Network, login: ServerLogin, format: Format) -> Self {
         Found {
             format,
             size: Size::OnNode,
@@ -50,7 +60,37 @@ impl Found<'_> {
             volume: None,
             pool: None,
             server_names: Vec::new(),
-            source: Source::Network { network, key },
+            source: match login {
+                ServerLogin::None => Source::Network { network, key: None },
+                ServerLogin::Key(key) => Source::Network {
+                    network,
+                    key: Some(key),
+                },
+                ServerLogin::Hidden(secret) => Source::Later(Later::AtLaunch {
+                    storage: Some(format!("{} {}", network.protocol(), network.name())),
+                    needs: secret,
+                }),
+            },
+        }
+    }
+
+    /// Storage behind something that cannot be seen. Nothing is assumed of it that
+    /// could be a reason to refuse a disk.
+    pub(super) fn at_launch(needs: Reference) -> Self {
+        Found {
+            source: Source::Later(Later::AtLaunch {
+                storage: None,
+                needs,
+            }),
+            format: Format::Raw,
+            size: Size::OnNode,
+            writable: Writable::Yes,
+            migration: Migration::Unknown,
+            storage: None,
+            claim: None,
+            volume: None,
+            pool: None,
+            server_names: Vec::new(),
         }
     }
 }
@@ -94,16 +134,16 @@ impl<'r> Resolver<'r> {
                 self.check_socket(network, place, diags)?;
                 check_family(network, place, diags)?;
                 let server_names = self.names_to_check(network.endpoints(), place, diags);
-                let key = match auth {
-                    Some(secret) => Some(self.server_key(vm, name, network, secret, diags)?),
+                let login = match auth {
+                    Some(secret) => self.server_key(vm, name, network, secret, diags)?,
                     None => {
                         tell_no_key(network, place, diags);
-                        None
+                        ServerLogin::None
                     }
                 };
                 Some(Found {
                     server_names: server_names?,
-                    ..Found::at_server(network.clone(), key, format)
+                    ..Found::at_server(network.clone(), login, format)
                 })
             }
             DiskSource::Http { url, auth } => {
@@ -134,7 +174,7 @@ impl<'r> Resolver<'r> {
             return Some(());
         };
         let directory = format!("{}/nbd/", self.config.run_dir);
-        if path.as_str().starts_with(&directory) {
+        if path.as_str().starts_with(&directory) || self.unseen.configuration {
             return Some(());
         }
         diags.push(
@@ -153,17 +193,20 @@ impl<'r> Resolver<'r> {
         network: &Network,
         secret: &Spanned<ObjectName>,
         diags: &mut Diagnostics,
-    ) -> Option<NetworkKey> {
+    ) -> Option<ServerLogin> {
         let namespace = vm.namespace();
-        match network {
-            Network::Rbd(rbd) => Some(NetworkKey {
+        if let Some(hidden) = self.hidden_secret(namespace, &secret.value) {
+            return Some(ServerLogin::Hidden(hidden));
+        }
+        Some(ServerLogin::Key(match network {
+            Network::Rbd(rbd) => NetworkKey {
                 uuid: vm.derived("ceph", name),
                 user: rbd.user.as_str().to_owned(),
                 kind: KeyKind::Ceph,
                 key: self.ceph_key(namespace, secret, diags)?,
-            }),
-            _ => Some(iscsi_key(vm, name, self.chap(namespace, secret, diags)?)),
-        }
+            },
+            _ => iscsi_key(vm, name, self.chap(namespace, secret, diags)?),
+        }))
     }
 
     /// A clone is read by us, who can log in; QEMU is not told any secret.
@@ -180,10 +223,7 @@ impl<'r> Resolver<'r> {
             .copy
             .as_ref()
             .is_some_and(|copy| copy.mode.value == CopyMode::Clone);
-        let login = match auth {
-            Some(secret) => Some(self.web_login(vm.namespace(), secret, diags)?),
-            None => None,
-        };
+        let login = self.web_key(vm, name, auth, diags)?;
         let place = auth.map_or(&url.place, |secret| &secret.place);
         let file = match (WebFile::of(&url.value), is_clone) {
             (Ok(file), true) => file,
@@ -201,21 +241,37 @@ impl<'r> Resolver<'r> {
                 return None;
             }
         };
-        if login.is_some() && !is_clone {
+        if auth.is_some() && !is_clone {
             diags.push(not_direct(NotDirect::Credentials, place));
             return None;
         }
-        let key = login.map(|login| NetworkKey {
+        let network = Network::Http(file);
+        Some(Found {
+            server_names: self.names_to_check(network.endpoints(), &url.place, diags)?,
+            ..Found::at_server(network, login, written_format(spec))
+        })
+    }
+
+    fn web_key(
+        &self,
+        vm: Vm<'_>,
+        name: &VolumeName,
+        auth: Option<&Spanned<ObjectName>>,
+        diags: &mut Diagnostics,
+    ) -> Option<ServerLogin> {
+        let Some(secret) = auth else {
+            return Some(ServerLogin::None);
+        };
+        if let Some(hidden) = self.hidden_secret(vm.namespace(), &secret.value) {
+            return Some(ServerLogin::Hidden(hidden));
+        }
+        let login = self.web_login(vm.namespace(), secret, diags)?;
+        Some(ServerLogin::Key(NetworkKey {
             uuid: vm.derived("http", name),
             user: login.user,
             kind: KeyKind::Web,
             key: login.password,
-        });
-        let network = Network::Http(file);
-        Some(Found {
-            server_names: self.names_to_check(network.endpoints(), &url.place, diags)?,
-            ..Found::at_server(network, key, written_format(spec))
-        })
+        }))
     }
 
     /// An image of the store, which is raw there whatever it was.

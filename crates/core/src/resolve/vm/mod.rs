@@ -20,6 +20,7 @@ use super::disks::nodes::refuse_distant;
 use super::disks::{Home, refuse_equal_serials};
 use super::sharing::{User, refuse_two_users};
 use super::{Resolver, derived_uuid, domain_uuid, mac_address};
+use crate::cloudinit::CloudInitSpec;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{Cpu, Firmware, Interface, InterfaceModel, Uefi};
 use crate::manifest::{DiskSpec, VmObject};
@@ -33,6 +34,8 @@ struct Vm<'v> {
     uuid: Uuid,
     /// Its pod, if that is on the node.
     launcher: Option<&'v PodUid>,
+    /// It is in a cluster, or will be.
+    in_cluster: bool,
 }
 
 impl<'v> Vm<'v> {
@@ -46,7 +49,7 @@ impl<'v> Vm<'v> {
             uuid: self.uuid,
             node: None,
             pod_uid: self.launcher.map(PodUid::as_str),
-            in_cluster: self.object.meta.uid.is_some(),
+            in_cluster: self.in_cluster,
         }
     }
 
@@ -92,6 +95,7 @@ impl Resolver<'_> {
             object,
             uuid,
             launcher,
+            in_cluster: object.meta.uid.is_some() || self.unseen.cluster,
         };
         let disks = self.vm_disks(vm, diags);
         let interfaces = interfaces(vm);
@@ -112,6 +116,7 @@ impl Resolver<'_> {
         }
         let memory = object.memory.as_ref();
         let sizes = disks.iter().filter_map(PlannedDisk::known_later);
+        let later = cloud_init.iter().flat_map(CloudInitSpec::known_later);
         let draft = Draft {
             namespace: object.meta.namespace.clone(),
             name: object.meta.name.clone(),
@@ -125,7 +130,7 @@ impl Resolver<'_> {
             interfaces,
             running: object.running,
             launcher: launcher.cloned().map(|pod| Launcher { pod }),
-            known_later: sizes.collect(),
+            known_later: sizes.chain(later).collect(),
             disks,
             cloud_init: cloud_init.map(|spec| spec.build()),
         };
