@@ -10,6 +10,7 @@ mod install;
 mod launch;
 mod plan;
 mod uninstall;
+mod webhook;
 
 use std::process::ExitCode;
 

@@ -8,8 +8,10 @@
 )]
 
 #[path = "kube/cluster.rs"]
+#[allow(dead_code, reason = "the webhook's tests use the rest")]
 mod cluster;
 #[path = "kube/controller.rs"]
+#[allow(dead_code, reason = "the webhook's tests use the rest")]
 mod controller;
 
 use std::time::{Duration, Instant};

@@ -6,6 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 
+use super::words::shortened;
+
 /// Tells events in the name of a program. The core kind is used, since all
 /// versions of kubectl show how old such events are.
 #[derive(Clone)]
@@ -62,7 +64,7 @@ impl Teller {
             involved_object: about,
             type_: Some(if is_warning { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(reason.to_owned()),
-            message: Some(shortened(message)),
+            message: Some(shortened(message, LONGEST)),
             count: Some(1),
             first_timestamp: Some(Time(now)),
             last_timestamp: Some(Time(now)),
@@ -75,25 +77,5 @@ impl Teller {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         events.create(&PostParams::default(), &event).await?;
         Ok(())
-    }
-}
-
-fn shortened(message: &str) -> String {
-    if message.len() <= LONGEST {
-        return message.to_owned();
-    }
-    let end = message.floor_char_boundary(LONGEST - '…'.len_utf8());
-    format!("{}…", &message[..end])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_message_is_cut_between_letters() {
-        let cut = shortened(&"ä".repeat(600));
-        assert!(cut.len() <= LONGEST && cut.ends_with("ä…"), "{}", cut.len());
-        assert_eq!(shortened("short"), "short");
     }
 }

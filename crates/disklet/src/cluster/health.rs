@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -22,15 +22,40 @@ use tracing::debug;
 #[derive(Debug)]
 pub struct Health {
     is_ready: AtomicBool,
+    held: AtomicUsize,
     metrics: Registry,
+}
+
+/// Until this is dropped, a program is not ready.
+#[derive(Debug)]
+pub struct Hold(Arc<Health>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Health {
     /// Not ready yet.
     #[must_use]
     pub fn new(metrics: Registry) -> Arc<Self> {
-        let is_ready = AtomicBool::new(false);
-        Arc::new(Self { is_ready, metrics })
+        Arc::new(Self {
+            is_ready: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            metrics,
+        })
+    }
+
+    /// Keeps it from being ready, whatever else is said.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>) -> Hold {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        Hold(Arc::clone(self))
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed) && self.held.load(Ordering::Relaxed) == 0
     }
 
     /// From now on it is ready, or not.
@@ -47,7 +72,7 @@ impl Health {
         }
         match path {
             "/healthz" => plain(StatusCode::OK, "ok"),
-            "/readyz" if self.is_ready.load(Ordering::Relaxed) => plain(StatusCode::OK, "ok"),
+            "/readyz" if self.is_ready() => plain(StatusCode::OK, "ok"),
             "/readyz" => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready"),
             "/metrics" => {
                 let mut text = String::new();
@@ -136,7 +161,10 @@ mod tests {
         };
         assert!(get("/healthz").await.starts_with("200"));
         assert!(get("/readyz").await.starts_with("503"));
+        let hold = health.hold();
         health.set_ready(true);
+        assert!(get("/readyz").await.starts_with("503"));
+        drop(hold);
         assert!(get("/readyz").await.starts_with("200"));
         assert!(get("/").await.starts_with("404"));
         let metrics = get("/metrics").await;

@@ -7,3 +7,4 @@ pub mod health;
 pub mod logs;
 pub mod names;
 pub mod process;
+pub mod words;

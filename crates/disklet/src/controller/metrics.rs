@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 use disklet::cluster::process::Process;
 
 use super::objects::Vm;
+use crate::webhook::Counts;
 
 #[derive(Debug)]
 pub(super) struct Metrics {
@@ -28,6 +29,9 @@ pub(super) struct Metrics {
     launches: Counter,
     refusals: Family<Reason, Counter>,
     watch_failures: Family<Watched, Counter>,
+    reviews: Family<Outcome, Counter>,
+    review_time: Histogram,
+    certificate: Gauge,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -66,6 +70,9 @@ impl Metrics {
             launches: Counter::default(),
             refusals: Family::default(),
             watch_failures: Family::default(),
+            reviews: Family::default(),
+            review_time: Histogram::new(BUCKETS),
+            certificate: Gauge::default(),
         };
         let mut all = Registry::default();
         all.register_collector(Box::new(Process));
@@ -96,6 +103,21 @@ impl Metrics {
             "watch_failures",
             "Watches that were lost and begun again",
             metrics.watch_failures.clone(),
+        );
+        registry.register(
+            "webhook_requests",
+            "VM objects that API servers asked about",
+            metrics.reviews.clone(),
+        );
+        registry.register(
+            "webhook_seconds",
+            "How long an answer took",
+            metrics.review_time.clone(),
+        );
+        registry.register(
+            "webhook_certificate_expiry_seconds",
+            "When the served certificate ends, in seconds since 1970",
+            metrics.certificate.clone(),
         );
         registry.register_collector(Box::new(Vms(vms)));
         (metrics, all)
@@ -133,6 +155,18 @@ impl Metrics {
         self.watch_failures
             .get_or_create(&Watched { resource })
             .inc();
+    }
+}
+
+impl Counts for Metrics {
+    fn answered(&self, outcome: &'static str, took: Duration) {
+        self.reviews.get_or_create(&Outcome { outcome }).inc();
+        self.review_time.observe(took.as_secs_f64());
+    }
+
+    fn serving_until(&self, when: u64) {
+        self.certificate
+            .set(i64::try_from(when).unwrap_or(i64::MAX));
     }
 }
 

@@ -47,16 +47,22 @@ use launcher::LauncherArgs;
 use metrics::Metrics;
 use watch::{Caches, Queues};
 
-/// Make the launcher pods of VM objects, in a cluster
+use crate::webhook::{Webhook, WebhookArgs};
+
+/// Make the launcher pods of VM objects, in a cluster, and judge these objects
 ///
 /// Watches VM objects and what they refer to, and makes, deletes and replaces
-/// the pods that run them. Of several controllers one works at a time. The
-/// kubeconfig says which cluster (KUBECONFIG, ~/.kube/config); inside a pod its
+/// the pods that run them. Of several controllers one works at a time. All of
+/// them answer the API server, which asks about each VM object that is written
+/// (--webhook-listen). The kubeconfig says which cluster (KUBECONFIG, ~/.kube/config); inside a pod its
 /// service account does.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ControllerArgs {
     #[command(flatten)]
     launcher: LauncherArgs,
+
+    #[command(flatten)]
+    webhook: WebhookArgs,
 
     /// Namespace of the Lease by which one controller is chosen
     #[arg(long, env = "POD_NAMESPACE", default_value = "disklet")]
@@ -115,7 +121,24 @@ async fn control(args: &ControllerArgs) -> Result<(), String> {
     let listener = listener
         .map_err(|error| format!("cannot listen at {}: {error}; use --listen", args.listen))?;
     tokio::spawn(health::serve(listener, Arc::clone(&health)));
+    let webhook = Webhook::begin(&args.webhook, &args.namespace, &client, &health, &metrics);
+    let webhook = webhook.await?;
 
+    let ended = lead(args, client, vms, &metrics, &health).await;
+    if let (Ok(()), Some(webhook)) = (&ended, webhook) {
+        webhook.end().await;
+    }
+    ended
+}
+
+/// Waits to be the one that works, and works.
+async fn lead(
+    args: &ControllerArgs,
+    client: Client,
+    vms: Arc<OnceLock<kube::runtime::reflector::Store<objects::Vm>>>,
+    metrics: &Arc<Metrics>,
+    health: &Arc<Health>,
+) -> Result<(), String> {
     let me = identity();
     let times = Times::of(Duration::from_secs(args.lease_seconds));
     let election = Election::new(client.clone(), &args.namespace, LEASE, me.clone(), times);
@@ -129,11 +152,11 @@ async fn control(args: &ControllerArgs) -> Result<(), String> {
     info!(me, "working");
     metrics.leads(true);
     let (queues, vm_queue, claim_queue) = queues();
-    let caches = watch::begin(&client, &queues, &metrics);
+    let caches = watch::begin(&client, &queues, metrics);
     let _ = vms.set(caches.vms.clone());
-    let context = Arc::new(context(args, client, caches, queues, &metrics));
+    let context = Arc::new(context(args, client, caches, queues, metrics));
     let ended = tokio::select! {
-        () = reconcile::forever(&context, vm_queue, claim_queue, &health) => {
+        () = reconcile::forever(&context, vm_queue, claim_queue, health) => {
             Err("the watches have ended".to_owned())
         }
         () = election.keep() => Err("the Lease is lost; another controller works".to_owned()),

@@ -3,16 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use disklet_core::diag::{Diagnostic, Diagnostics, Severity};
+use disklet::cluster::words::sentence;
+use disklet_core::diag::{Diagnostic, Diagnostics};
 use disklet_core::manifest::{DiskSource, Input, Objects, VmObject};
 use disklet_core::names::Namespace;
 use kube::Resource;
 use serde_json::{Map, Value, json};
 
+use crate::webhook::judge;
+
 use super::objects::{ClaimObject, ClassObject, Key, PhaseOnly, Vm, VolumeObject};
 
 /// A VM as it was read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Reading {
     /// Everything that could be read, even if it was refused.
     pub(super) vm: Option<VmObject>,
@@ -20,17 +23,21 @@ pub(super) struct Reading {
     pub(super) refusal: Option<String>,
 }
 
-/// Reads a VM object.
+/// Reads a VM object, and judges it as the webhook does: what came while nobody
+/// was there to refuse it is refused here.
 pub(super) fn vm(vm: &Vm) -> Reading {
     let mut object = vm.rest.clone();
     object.insert("metadata".to_owned(), meta(vm));
     if !vm.spec.is_null() {
         object.insert("spec".to_owned(), vm.spec.clone());
     }
-    let (mut objects, problems) = read(&[&Value::Object(object)]);
+    let Ok(default) = Namespace::parse("default") else {
+        return Reading::default();
+    };
+    let judged = judge(&Value::Object(object), &default);
     Reading {
-        vm: objects.vms.pop(),
-        refusal: in_words(&problems),
+        vm: judged.vm,
+        refusal: in_words(&judged.problems),
     }
 }
 
@@ -49,13 +56,9 @@ pub(super) fn claims_of(object: &Vm) -> BTreeSet<Key> {
 /// Reads objects that a VM refers to. What the reader refuses of them is the
 /// agent's to tell, which plans with all of them.
 pub(super) fn objects(given: &[&Value]) -> Objects {
-    read(given).0
-}
-
-fn read(given: &[&Value]) -> (Objects, Vec<Diagnostic>) {
     let (mut objects, mut diags) = (Objects::default(), Diagnostics::default());
     let Ok(default) = Namespace::parse("default") else {
-        return (objects, Vec::new());
+        return objects;
     };
     for object in given {
         let input = Input {
@@ -64,7 +67,7 @@ fn read(given: &[&Value]) -> (Objects, Vec<Diagnostic>) {
         };
         objects.read(&input, &default, &mut diags);
     }
-    (objects, diags.into_sorted())
+    objects
 }
 
 fn meta(object: &impl Resource) -> Value {
@@ -133,42 +136,13 @@ const MOST_TOLD: usize = 5;
 
 /// Field, reason and remedy of each problem; nothing if there is none.
 fn in_words(problems: &[Diagnostic]) -> Option<String> {
-    let errors: Vec<_> = problems
-        .iter()
-        .filter(|problem| problem.severity == Severity::Error)
-        .collect();
-    let mut told: Vec<_> = errors
-        .iter()
-        .take(MOST_TOLD)
-        .map(|it| sentence(it))
-        .collect();
-    match errors.len().saturating_sub(MOST_TOLD) {
+    let mut told: Vec<_> = problems.iter().take(MOST_TOLD).map(sentence).collect();
+    match problems.len().saturating_sub(MOST_TOLD) {
         0 => {}
         1 => told.push("and 1 more problem".to_owned()),
         more => told.push(format!("and {more} more problems")),
     }
     (!told.is_empty()).then(|| told.join("; "))
-}
-
-fn sentence(problem: &Diagnostic) -> String {
-    let path = problem.place.as_ref().map(|place| place.path.to_string());
-    let mut out = match path.filter(|path| !path.is_empty()) {
-        Some(path) => format!("{path}: {}", problem.message),
-        None => problem.message.clone(),
-    };
-    let details = [
-        ("found", &problem.found),
-        ("allowed", &problem.allowed),
-        ("help", &problem.help),
-    ];
-    let details: Vec<_> = details
-        .into_iter()
-        .filter_map(|(label, text)| Some(format!("{label}: {}", text.as_ref()?)))
-        .collect();
-    if !details.is_empty() {
-        out.push_str(&format!(" ({})", details.join("; ")));
-    }
-    out
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ const CONFIG: &str = include_str!("objects/config.yaml");
 const LIBVIRT: &str = include_str!("objects/libvirt.yaml");
 const AGENT: &str = include_str!("objects/agent.yaml");
 const CONTROLLER: &str = include_str!("objects/controller.yaml");
+const WEBHOOK: &str = include_str!("objects/webhook.yaml");
 
 impl Settings {
     /// All of them, in the order in which they are to be applied.
@@ -27,7 +28,7 @@ impl Settings {
         if self.libvirt == LibvirtChoice::Pod {
             documents.push(filled(LIBVIRT));
         }
-        documents.extend([AGENT, CONTROLLER].map(filled));
+        documents.extend([AGENT, CONTROLLER, WEBHOOK].map(filled));
         documents
     }
 

@@ -40,7 +40,15 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// First whoever acts, then what it acts by. The namespace comes after all of
 /// them, and is not listed: it is removed only if it is ours.
-pub(super) const ALL: [Ours; 14] = [
+pub(super) const ALL: [Ours; 17] = [
+    ours(
+        "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        "disklet-webhook",
+        false,
+    ),
+    ours("", "Service", "services", "disklet-webhook", true),
     ours(
         "apps",
         "Deployment",
@@ -51,6 +59,7 @@ pub(super) const ALL: [Ours; 14] = [
     ours("apps", "DaemonSet", "daemonsets", "disklet-agent", true),
     ours("apps", "DaemonSet", "daemonsets", "disklet-libvirt", true),
     ours("", "ConfigMap", "configmaps", "disklet-config", true),
+    ours("", "Secret", "secrets", "disklet-webhook", true),
     ours(
         "coordination.k8s.io",
         "Lease",

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Serialize;
@@ -31,6 +32,8 @@ fn as_typed(object: &Value) -> Value {
         "ConfigMap" => again::<ConfigMap>(object),
         "DaemonSet" => again::<DaemonSet>(object),
         "Deployment" => again::<Deployment>(object),
+        "Service" => again::<Service>(object),
+        "ValidatingWebhookConfiguration" => again::<ValidatingWebhookConfiguration>(object),
         other => panic!("{other} is not looked at"),
     }
 }
@@ -115,6 +118,66 @@ fn everything_of_ours_is_labelled_and_in_one_namespace() {
             );
             let named = &meta["namespace"];
             assert!(named.is_null() || named == namespace, "{kind} {meta}");
+        }
+    }
+}
+
+/// The one of that kind.
+fn the<'o>(kind: &str, objects: &'o [Value]) -> &'o Value {
+    let mut found = objects.iter().filter(|object| object["kind"] == kind);
+    let one = found.next().unwrap();
+    assert!(found.next().is_none(), "{kind}");
+    one
+}
+
+/// API servers find the controllers, and nobody waits for them.
+#[test]
+fn the_webhook_leads_to_the_controllers_and_is_in_nobodys_way() {
+    for (_, args) in INSTALLATIONS {
+        let objects = of(args);
+        let deployment = the("Deployment", &objects);
+        let service = the("Service", &objects);
+        let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+        for (key, value) in service["spec"]["selector"].as_object().unwrap() {
+            assert_eq!(&labels[key], value);
+        }
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let ports = container["ports"].as_array().unwrap();
+        let port = ports
+            .iter()
+            .find(|port| port["name"] == service["spec"]["ports"][0]["targetPort"]);
+        let listens = format!("0.0.0.0:{}", port.unwrap()["containerPort"]);
+        let said = container["args"].as_array().unwrap();
+        let at = said
+            .iter()
+            .position(|arg| arg == "--webhook-listen")
+            .unwrap();
+        assert_eq!(said[at + 1], listens.as_str());
+
+        let webhooks = the("ValidatingWebhookConfiguration", &objects)["webhooks"]
+            .as_array()
+            .unwrap();
+        for webhook in webhooks {
+            let client = &webhook["clientConfig"];
+            assert_eq!(client["service"]["name"], service["metadata"]["name"]);
+            assert_eq!(
+                client["service"]["namespace"],
+                service["metadata"]["namespace"]
+            );
+            assert!(
+                client["caBundle"].is_null(),
+                "it is the controllers' to write"
+            );
+            assert_eq!(webhook["failurePolicy"], "Ignore");
+            assert_eq!(webhook["sideEffects"], "None");
+            assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= 5);
+            for rule in webhook["rules"].as_array().unwrap() {
+                assert_eq!(
+                    rule["apiGroups"],
+                    serde_json::json!(["disklet.io"]),
+                    "others are not sent"
+                );
+            }
         }
     }
 }

@@ -50,6 +50,16 @@ pub(crate) fn kubectl_with(args: &[&str], input: &str) -> String {
     done(args, input)
 }
 
+/// What kubectl says, and whether it has succeeded.
+pub(crate) fn kubectl_says(args: &[&str], input: &str) -> (bool, String) {
+    let output = run(args, input);
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
+}
+
 /// Waits for something that must come true.
 pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -91,6 +101,10 @@ impl Place {
         place
     }
 
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     pub(crate) fn kubectl(&self, args: &[&str]) -> String {
         let mut all = vec!["--namespace", &self.namespace];
         all.extend(args);
@@ -102,6 +116,12 @@ impl Place {
             &["--namespace", &self.namespace, "apply", "-f", "-"],
             objects,
         );
+    }
+
+    /// What kubectl says to it, and whether it was taken.
+    pub(crate) fn try_apply(&self, object: &str) -> (bool, String) {
+        let args = ["--namespace", &self.namespace, "apply", "-f", "-"];
+        kubectl_says(&args, object)
     }
 
     /// Without a copy in an annotation, which large objects have no room for.

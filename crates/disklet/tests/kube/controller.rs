@@ -15,6 +15,8 @@ use super::cluster::{eventually, kubectl, kubectl_with};
 pub(crate) struct Controller {
     child: Child,
     port: u16,
+    /// Where its webhook listens; 0 if it has none.
+    pub(crate) webhook: u16,
 }
 
 impl Controller {
@@ -51,7 +53,11 @@ impl Controller {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        Self { child, port }
+        Self {
+            child,
+            port,
+            webhook: 0,
+        }
     }
 
     fn ask(&self, path: &str) -> Option<String> {
@@ -73,6 +79,21 @@ impl Controller {
     pub(crate) fn is_ready(&self) -> bool {
         self.ask("/readyz")
             .is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    }
+
+    /// One number.
+    pub(crate) fn metric(&self, name: &str) -> Option<String> {
+        let metrics = self.metrics();
+        let mut lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
+        lines
+            .find_map(|rest| rest.strip_prefix(' '))
+            .map(str::to_owned)
+    }
+
+    /// Whether API servers have asked it.
+    pub(crate) fn has_refused(&self) -> bool {
+        let name = "disklet_controller_webhook_requests_total{outcome=\"refused\"}";
+        self.metric(name).is_some_and(|count| count != "0")
     }
 
     /// All writes that it has made, sorted, in one line.
@@ -118,7 +139,8 @@ impl Drop for Controller {
     }
 }
 
-const NAMESPACE: &str = "disklet-controller-test";
+/// Where its Lease and its Secret are.
+pub(crate) const NAMESPACE: &str = "disklet-controller-test";
 
 fn scratch() -> PathBuf {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kube-controller");

@@ -1,0 +1,175 @@
+//! HTTPS for API servers: few, small and quick requests, whoever sends them.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tracing::debug;
+
+use super::Counts;
+use super::review::{self, Outcome};
+
+/// So many are connected at the same time, at most.
+const MOST_CONNECTIONS: usize = 128;
+/// So many requests are read and judged at the same time, at most: each may take
+/// some of the largest body's size in memory.
+const MOST_JUDGED: usize = 8;
+/// The API server takes objects of 3 MiB at most, and an update has two.
+const LARGEST_BODY: usize = 8 << 20;
+/// A handshake, or a body, that takes longer does not come any more.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
+/// API servers keep connections for 90 seconds without a request. They, not we,
+/// shall be the ones who close them, or a request may be lost.
+const IDLE: Duration = Duration::from_secs(120);
+/// When the program ends, API servers still come for a moment.
+const STAYS: Duration = Duration::from_secs(3);
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+pub(super) struct Server<C> {
+    pub(super) tls: TlsAcceptor,
+    pub(super) counts: Arc<C>,
+}
+
+struct Shared<C> {
+    judged: Semaphore,
+    counts: Arc<C>,
+}
+
+impl<C: Counts> Server<C> {
+    /// Serves until told to end, and then until nobody comes any more.
+    pub(super) async fn serve(self, listener: TcpListener, mut ending: watch::Receiver<bool>) {
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let shared = Arc::new(Shared {
+            judged: Semaphore::new(MOST_JUDGED),
+            counts: self.counts,
+        });
+        let told = ending.clone();
+        let mut ended = pin!(async {
+            let _ = ending.wait_for(|ends| *ends).await;
+            sleep(STAYS).await;
+        });
+        loop {
+            let arrived = tokio::select! {
+                arrived = next(&listener, &places) => arrived,
+                () = &mut ended => break,
+            };
+            let Some((stream, place)) = arrived else {
+                continue;
+            };
+            let (tls, shared, told) = (self.tls.clone(), Arc::clone(&shared), told.clone());
+            tokio::spawn(async move {
+                attend(stream, &tls, shared, told).await;
+                drop(place);
+            });
+        }
+        drop(listener);
+        // Requests that have come are answered.
+        let all = u32::try_from(MOST_CONNECTIONS).unwrap_or(u32::MAX);
+        let _ = timeout(ENDS_WITHIN, places.acquire_many(all)).await;
+    }
+}
+
+async fn next(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, place)),
+        Err(error) => {
+            debug!(%error, "a connection was not accepted");
+            sleep(Duration::from_millis(100)).await;
+            None
+        }
+    }
+}
+
+async fn attend<C: Counts>(
+    stream: TcpStream,
+    tls: &TlsAcceptor,
+    shared: Arc<Shared<C>>,
+    mut ending: watch::Receiver<bool>,
+) {
+    let stream = match timeout(ARRIVES_WITHIN, tls.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return debug!(%error, "a handshake failed"),
+        Err(_) => return debug!("a handshake took too long"),
+    };
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(shared.respond(request).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE)
+            .max_buf_size(64 << 10)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = async { let _ = ending.wait_for(|ends| *ends).await; } => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "a connection was lost");
+    }
+}
+
+impl<C: Counts> Shared<C> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let began = Instant::now();
+        let (status, body, outcome) = self.judged(request).await;
+        self.counts.answered(outcome, began.elapsed());
+        let kind = match status {
+            StatusCode::OK => "application/json",
+            _ => "text/plain; charset=utf-8",
+        };
+        let mut response = Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = status;
+        let kind = HeaderValue::from_static(kind);
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
+    }
+
+    async fn judged(&self, request: Request<Incoming>) -> (StatusCode, Vec<u8>, &'static str) {
+        let no = |status: StatusCode, why: String| (status, (why + "\n").into_bytes(), "malformed");
+        if request.uri().path() != super::PATH {
+            return no(StatusCode::NOT_FOUND, format!("there is {}", super::PATH));
+        }
+        if request.method() != Method::POST {
+            return no(StatusCode::METHOD_NOT_ALLOWED, "use POST".to_owned());
+        }
+        let Ok(_turn) = self.judged.acquire().await else {
+            return no(StatusCode::SERVICE_UNAVAILABLE, "ending".to_owned());
+        };
+        let body = Limited::new(request.into_body(), LARGEST_BODY).collect();
+        let body = match timeout(ARRIVES_WITHIN, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) => return no(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
+            Err(_) => return no(StatusCode::REQUEST_TIMEOUT, "took too long".to_owned()),
+        };
+        // A computation, which must not hold up who only waits.
+        let answer = tokio::task::spawn_blocking(move || review::answer(&body)).await;
+        match answer {
+            Ok(Ok((answer, Outcome::Allowed))) => (StatusCode::OK, answer, "allowed"),
+            Ok(Ok((answer, Outcome::Refused))) => (StatusCode::OK, answer, "refused"),
+            Ok(Err(why)) => no(StatusCode::BAD_REQUEST, why.to_string()),
+            Err(_) => no(StatusCode::INTERNAL_SERVER_ERROR, "failed".to_owned()),
+        }
+    }
+}
