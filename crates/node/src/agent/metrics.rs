@@ -119,30 +119,34 @@ struct Pools(BTreeMap<String, String>);
 impl Collector for Pools {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let rooms: Vec<_> = self.0.iter().filter_map(room_of).collect();
-        let kinds: [(&str, &str, fn(&Room) -> u64); 2] = [
-            (
-                "disklet_agent_pool_free",
-                "Room that VMs' files can still take, by pool",
-                |room| room.free,
-            ),
-            (
-                "disklet_agent_pool_size",
-                "The size of the pool's filesystem",
-                |room| room.size,
-            ),
-        ];
-        for (name, help, of) in kinds {
-            let mut metric =
-                encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
-            for room in &rooms {
-                let labels = OfPool {
-                    pool: room.pool.clone(),
-                };
-                ConstGauge::new(of(room)).encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+        gauge(
+            &mut encoder,
+            "disklet_agent_pool_free",
+            "Room that VMs' files can still take, by pool",
+            rooms.iter().map(|room| (&room.pool, room.free)),
+        )?;
+        gauge(
+            &mut encoder,
+            "disklet_agent_pool_size",
+            "The size of the pool's filesystem",
+            rooms.iter().map(|room| (&room.pool, room.size)),
+        )
     }
+}
+
+fn gauge<'p>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl Iterator<Item = (&'p String, u64)>,
+) -> Result<(), fmt::Error> {
+    let unit = Some(&Unit::Bytes);
+    let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+    for (pool, bytes) in values {
+        let labels = OfPool { pool: pool.clone() };
+        ConstGauge::new(bytes).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
 }
 
 struct Room {
