@@ -36,7 +36,7 @@ impl Cluster {
     pub(super) fn vm(&self, pod: &LauncherPod) -> Result<Option<Value>> {
         let vms = self.vms(pod.namespace.as_str());
         let found = self.runtime.block_on(vms.get_opt(pod.name.as_str()));
-        let found = found.map_err(|error| unanswered("the VM", error))?;
+        let found = found.map_err(|error| unanswered("tell of the VM", error))?;
         let found = found.map(|vm| text_of(&vm, "VM", "disklet.io/v1alpha1"));
         Ok(found.filter(|vm| vm["metadata"]["uid"].as_str() == Some(&pod.vm)))
     }
@@ -68,7 +68,7 @@ impl Cluster {
             None => Api::all_with(client, &resource),
         };
         let found = self.runtime.block_on(api.get_opt(name.as_str()));
-        let found = found.map_err(|error| unanswered(&format!("{kind} {name}"), error))?;
+        let found = found.map_err(|error| unanswered(&format!("tell of {kind} {name}"), error))?;
         Ok(found.map(|found| text_of(&found, kind, "v1")))
     }
 
@@ -88,7 +88,7 @@ impl Cluster {
         match self.runtime.block_on(written) {
             // Who is gone needs no status.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(unanswered("the VM's status", error)),
+            Err(error) => Err(unanswered("take the VM's status", error)),
             Ok(_) => Ok(()),
         }
     }
@@ -143,7 +143,7 @@ impl Cluster {
         };
         self.runtime
             .block_on(unheld)
-            .map_err(|error: kube::Error| unanswered("the pod", error))
+            .map_err(|error: kube::Error| unanswered("let go of the pod", error))
     }
 
     fn vms(&self, namespace: &str) -> Api<DynamicObject> {
@@ -173,7 +173,7 @@ fn text_of(object: &impl Serialize, kind: &str, version: &str) -> Value {
 fn unanswered(what: &str, error: kube::Error) -> Failure {
     // What it has decided, it will decide again.
     let decided = matches!(&error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429);
-    let failure = Failure::new(format!("the API server does not tell of {what}")).because(error);
+    let failure = Failure::new(format!("the API server does not {what}")).because(error);
     match decided {
         true => failure,
         false => failure.into_outage(),
