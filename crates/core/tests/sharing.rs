@@ -59,7 +59,12 @@ fn outcome(text: &str) -> (usize, Vec<String>) {
     };
     let namespace = Namespace::parse("default").unwrap();
     objects.read(&input, &namespace, &mut diags);
-    let plans = resolve(&objects, &Config::default(), &Facts::default(), &mut diags);
+    let node = Input {
+        name: "node.yaml".into(),
+        text: model::NODE.to_owned(),
+    };
+    let facts = Facts::read(&node, &mut diags);
+    let plans = resolve(&objects, &Config::default(), &facts, &mut diags);
     let errors = diags.into_sorted().into_iter();
     let errors = errors.filter(|problem| problem.severity == Severity::Error);
     (plans.len(), errors.map(|error| error.message).collect())

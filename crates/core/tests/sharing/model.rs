@@ -174,6 +174,13 @@ const PATHS: &[Spelling] = &[
         ),
     ),
     (
+        One("device x"),
+        Claim(
+            "mapped-device",
+            "volumeMode: Block, local: {path: /dev/mapper/vg-x}",
+        ),
+    ),
+    (
         One("image in x"),
         Claim("files", "volumeMode: Filesystem, local: {path: /srv/x}"),
     ),
@@ -198,7 +205,72 @@ const PATHS: &[Spelling] = &[
     ),
 ];
 
-const FAMILIES: [&[Spelling]; 4] = [UNITS, IMAGES, EXPORTS, PATHS];
+/// What the node sees at these paths.
+pub(crate) const NODE: &str = "
+kind: NodeFacts
+apiVersion: disklet.io/v1alpha1
+paths:
+  /dev/vg/x: {block: '253:3', size: 1Gi}
+  /dev//vg/./x/: {block: '253:3', size: 1Gi}
+  /dev/mapper/vg-x: {block: '253:3', size: 1Gi}
+  /dev/vg/X: {block: '253:4', size: 1Gi}
+  /srv/x/disk.img: {file: 1Gi}
+";
+
+/// What a driver, or a server of files, calls a volume.
+const VOLUMES: &[Spelling] = &[
+    (
+        One("block volume 1 of the driver"),
+        Claim(
+            "csi-block",
+            "volumeMode: Block, csi: {driver: csi.example.com, volumeHandle: h-1}",
+        ),
+    ),
+    (
+        One("block volume 1 of the driver"),
+        Claim(
+            "csi-same-block",
+            "volumeMode: Block, csi: {driver: csi.example.com, volumeHandle: h-1, readOnly: false}",
+        ),
+    ),
+    (
+        One("volume 2 of the driver"),
+        Claim(
+            "csi-files",
+            "volumeMode: Filesystem, csi: {driver: csi.example.com, volumeHandle: h-2}",
+        ),
+    ),
+    (
+        One("volume 2 of another driver"),
+        Claim(
+            "csi-other",
+            "volumeMode: Filesystem, csi: {driver: other.example.com, volumeHandle: h-2}",
+        ),
+    ),
+    (
+        One("export x"),
+        Claim(
+            "nfs",
+            "volumeMode: Filesystem, nfs: {server: a, path: /export/x}",
+        ),
+    ),
+    (
+        One("export x"),
+        Claim(
+            "nfs-same",
+            "volumeMode: Filesystem, nfs: {server: A, path: /export//x/}",
+        ),
+    ),
+    (
+        One("export X"),
+        Claim(
+            "nfs-other",
+            "volumeMode: Filesystem, nfs: {server: a, path: /export/X}",
+        ),
+    ),
+];
+
+const FAMILIES: [&[Spelling]; 5] = [UNITS, IMAGES, EXPORTS, PATHS, VOLUMES];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
