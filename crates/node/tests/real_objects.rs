@@ -9,10 +9,13 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use support::fixtures::LoopDevice;
+use support::foreign::ForeignQemu;
 use support::{Machine, guest};
 
 const MODES: [&str; 3] = ["clone", "copy-on-write", "copy-on-read"];
@@ -81,7 +84,7 @@ fn overlay_bytes(machine: &Machine, overlay: &Path, offset: u64, length: usize) 
         "driver": "qcow2", "backing": null,
         "file": {"driver": "file", "filename": overlay},
     });
-    let output = std::process::Command::new("qemu-img")
+    let output = Command::new("qemu-img")
         .args(["convert", "-O", "raw", &format!("json:{alone}")])
         .arg(&raw)
         .output()
@@ -205,6 +208,93 @@ fn a_master_is_free_once_it_is_cloned() {
         machine.done(&["down", &cloner, &writer, "--grace", "0"]);
         assert_eq!(machine.things(), before);
     }
+}
+
+/// A master with these bytes, as a device and as a file: what it is called, the
+/// objects that it is claimed by, and the path that users know.
+fn masters(machine: &Machine, disk: &[u8]) -> ([(&'static str, String, String); 2], LoopDevice) {
+    let device = LoopDevice::attach(&machine.write("device.img", disk));
+    let (of_file, file) = volume_with(machine, disk);
+    let of_device = claim("Block", &device.path);
+    let masters = [
+        ("device", of_device, device.path.clone()),
+        ("file", of_file, file.display().to_string()),
+    ];
+    (masters, device)
+}
+
+/// A copy of what somebody writes to meanwhile is of no use.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_master_that_some_qemu_writes_to_is_not_cloned() {
+    let machine = Machine::new("object-torn");
+    let (masters, _device) = masters(&machine, &guest::disk());
+    let before = machine.things();
+    for (kind, objects, path) in masters {
+        let name = format!("object-torn-{kind}");
+        let text = vm(&name, "", &with_copy(CLAIM, "clone"), &objects);
+        let manifest = write(&machine, &name, text);
+        let foreign = ForeignQemu::with(&path);
+        let refused = machine.refused(&["up", "-f", &manifest]);
+        let why = format!("disk sda: {path}: cannot be cloned: another process is writing to it");
+        assert!(refused.contains(&why), "{refused}");
+        assert!(refused.contains("help: "), "{refused}");
+        assert_eq!(machine.things(), before, "{kind}");
+        drop(foreign);
+        machine.run_to_end(&manifest);
+        machine.done(&["down", &name]);
+        assert_eq!(machine.things(), before, "{kind}");
+    }
+}
+
+/// The other way round: who would write to it while it is copied has to wait.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn nobody_writes_to_a_master_while_it_is_cloned() {
+    let machine = Machine::new("object-held");
+    let (masters, _device) = masters(&machine, &vec![0xa5; 256 << 20]);
+    for (kind, objects, path) in masters {
+        let name = format!("object-held-{kind}");
+        let text = vm(&name, "", &with_copy(CLAIM, "clone"), &objects);
+        let manifest = write(&machine, &name, text);
+        let mut up = machine
+            .command(&["up", "-f", &manifest])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(up.stderr.take().unwrap()).lines();
+        // Whoever looks into a log learns what takes so long.
+        let first = said.next().unwrap().unwrap();
+        assert_eq!(first, format!("{path}: copying all of it"));
+        send(&up, "STOP");
+        let write = |how: &[&str]| {
+            let output = Command::new("qemu-io")
+                .args(["-f", "raw"])
+                .args(how)
+                .arg(&path)
+                .output()
+                .unwrap();
+            (
+                output.status.success(),
+                String::from_utf8(output.stderr).unwrap(),
+            )
+        };
+        let (written, why) = write(&["-c", "write -P 1 0 512"]);
+        assert!(!written && why.contains("lock"), "{why}");
+        let (read, why) = write(&["-r", "-c", "read 0 512"]);
+        assert!(read, "{why}");
+        send(&up, "TERM");
+        send(&up, "CONT");
+        assert_eq!(up.wait().unwrap().code(), Some(130), "it was not done yet");
+        let (written, why) = write(&["-c", "write -P 0xa5 0 512"]);
+        assert!(written, "{why}");
+    }
+}
+
+fn send(process: &Child, signal: &str) {
+    let pid = process.id().to_string();
+    let sent = Command::new("kill").args(["-s", signal, &pid]).status();
+    assert!(sent.unwrap().success());
 }
 
 #[test]

@@ -19,28 +19,44 @@ use disklet_core::units::ByteSize;
 use rustix::fs::OFlags;
 
 use super::host::Host;
+use super::locked::hold_master;
 use super::told::Told;
 use super::volumes::{make_directory_of, own};
 use crate::failure::{Failure, Result, on, on_image};
 use crate::libvirt::QemuUser;
 
-/// A raw file with all bytes of a master. One that is there is complete.
+/// What a clone is made of.
+pub(super) struct Master<'m> {
+    /// Where it is to be opened.
+    pub(super) path: &'m str,
+    /// The path that a user knows it by.
+    pub(super) known_as: String,
+    pub(super) format: domain::Format,
+}
+
+/// A raw file with all bytes of a master, which nobody changes meanwhile. One
+/// that is there is complete.
 pub(super) fn clone(
+    host: Host<'_>,
     file: &Path,
-    from: &str,
-    format: domain::Format,
+    master: &Master<'_>,
     user: Option<QemuUser>,
     watch: &dyn Watch,
 ) -> Result<()> {
     if file.exists() {
         return Ok(());
     }
+    let from = &master.known_as;
     let failed = |error| on_image(from, "cloned", error);
-    let format = match format {
+    let format = match master.format {
         domain::Format::Raw => Format::Raw,
         domain::Format::Qcow2 => Format::Qcow2,
     };
-    let source = FileDevice::open(Path::new(from), Caching::Buffered).map_err(failed)?;
+    let source = Host::OURS.open(Path::new(master.path), OFlags::RDONLY | OFlags::NONBLOCK);
+    let source = source.map_err(|error| on(from, "opened", error.into()))?;
+    let source = FileDevice::new(source, from, Caching::Buffered).map_err(failed)?;
+    let _held = hold_master(host, &source, from)?;
+    let _ = writeln!(io::stderr(), "{from}: copying all of it");
     // What the master names inside, a tenant has written.
     let image = Image::open(source, format, &NoImplicitFiles).map_err(failed)?;
     make_directory_of(file)?;

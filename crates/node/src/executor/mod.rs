@@ -96,13 +96,15 @@ impl Executor<'_> {
                 from,
                 from_format,
                 ..
-            } => copies::clone(
-                Path::new(file),
-                local(from)?,
-                *from_format,
-                self.user,
-                self.watch,
-            ),
+            } => {
+                let path = local(from)?;
+                let master = copies::Master {
+                    path,
+                    known_as: self.behind(path),
+                    format: *from_format,
+                };
+                copies::clone(self.host(), Path::new(file), &master, self.user, self.watch)
+            }
             Step::CreateDiskImage { file, size, .. } => {
                 copies::disk_image(self.host(), Path::new(known_path(file)?), *size, self.user)
             }
@@ -262,7 +264,7 @@ impl Executor<'_> {
     fn root(&self, device: &str, wanted: &root::Wanted<'_>) -> Result<()> {
         let alone = Access::WriteExclusive;
         let (open, number) = expose::open_device(Host::OURS, Path::new(device), None, alone)?;
-        let name = self.device_behind(device);
+        let name = self.behind(device);
         // No QEMU takes it meanwhile, at whichever path.
         let _held = locked::hold(self.host(), &name, number)?;
         root::have(open, &name, wanted, self.watch)
@@ -289,11 +291,15 @@ impl Executor<'_> {
         expose::show_file(&open, from, to, self.user)
     }
 
-    /// The path that a user knows a device of ours by.
-    fn device_behind(&self, shown: &str) -> String {
+    /// The path that a user knows of a device or a file that we show.
+    fn behind(&self, shown: &str) -> String {
         let steps = self.plan.steps.iter();
         let mut behind = steps.filter_map(|step| match step {
-            Step::ExposeDevice { from, to, .. } if to == shown => Some(from.to_string()),
+            Step::ExposeDevice { from, to, .. } | Step::ExposeFile { from, to, .. }
+                if to == shown =>
+            {
+                Some(from.to_string())
+            }
             _ => None,
         });
         behind.next().unwrap_or_else(|| shown.to_owned())
