@@ -1,6 +1,8 @@
 //! Filling a root device.
 
-use super::header::encode;
+use std::ops::Range;
+
+use super::header::{Stage, encode, reach};
 use super::{DATA_OFFSET, ImageHash};
 use crate::convert::{Before, Options, Watch, to_raw};
 use crate::device::{Allocation, Discard, Part, ReadAt, Size, Target, WriteZeroes};
@@ -46,6 +48,7 @@ pub fn is_unused(
             if !is_zero(part) {
                 return Ok(false);
             }
+            watch.advance(length);
             offset += length;
         }
     }
@@ -65,9 +68,9 @@ pub fn demand_room(device: &(impl Size + ?Sized), begin: u64, image: u64) -> Res
 }
 
 /// Fills a device, whatever is on it. Nothing changes before it is known that
-/// the image fits.
+/// the image fits. What an earlier fill that was cut off has left goes.
 pub fn fill(
-    device: &dyn Target,
+    device: &(impl Target + ReadAt),
     image: &Image,
     hash: &ImageHash,
     behind: Behind,
@@ -76,10 +79,14 @@ pub fn fill(
 ) -> Result<()> {
     let size = image.size()?;
     demand_room(device, DATA_OFFSET, size)?;
-    device.write_at(&encode(hash, false), 0)?;
+    let earlier = reach(device)?;
+    // Also of the earlier, until its bytes are gone: this may be cut off, too.
+    let filling = Stage::Filling(size.max(earlier));
+    device.write_at(&encode(hash, filling), 0)?;
     device.flush()?;
     let disk = Part::new(device, DATA_OFFSET)?;
     clear_rest(&disk, size, behind)?;
+    clear_earlier(&disk, size..earlier, watch)?;
     let options = Options {
         threads,
         target: Before::Anything,
@@ -87,7 +94,7 @@ pub fn fill(
     };
     // Durable when it returns.
     to_raw(image, &disk, &options, watch)?;
-    device.write_at(&encode(hash, true), 0)?;
+    device.write_at(&encode(hash, Stage::Complete), 0)?;
     device.flush()
 }
 
@@ -100,4 +107,22 @@ fn clear_rest(disk: &Part<'_>, image: u64, behind: Behind) -> Result<()> {
     let edge = (end - image).min(EDGE);
     disk.write_zeroes(image, edge, Allocation::Free)?;
     disk.write_zeroes(end - edge, edge, Allocation::Free)
+}
+
+/// How much is made zeroes before it is asked whether to go on.
+const STEP: u64 = 64 << 20;
+
+/// No guest shall read what is of another image.
+fn clear_earlier(disk: &Part<'_>, left: Range<u64>, watch: &dyn Watch) -> Result<()> {
+    let end = left.end.min(disk.size()?);
+    let mut offset = left.start;
+    while offset < end {
+        if watch.cancelled() {
+            return Err(Error::new(ErrorKind::Cancelled, "was asked to stop"));
+        }
+        let length = STEP.min(end - offset);
+        disk.write_zeroes(offset, length, Allocation::Free)?;
+        offset += length;
+    }
+    Ok(())
 }

@@ -37,27 +37,66 @@ const VERSION: u16 = 2;
 const FILLING: [u8; 8] = *b"filling\0";
 const COMPLETE: [u8; 8] = *b"complete";
 
+/// Where it says how far a fill can have come.
+const REACH: std::ops::Range<usize> = 64..72;
+
 /// The header is written as a block of this size: no device has larger ones.
 pub(super) const HEADER_SIZE: usize = 4096;
 
-/// The header of a root that is being filled, or is complete.
-pub(super) fn encode(hash: &ImageHash, complete: bool) -> [u8; HEADER_SIZE] {
+/// How far a root is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is being filled. So many bytes of its disk may be from this image or
+    /// an earlier one that was not completed: they are ours to remove.
+    Filling(u64),
+    Complete,
+}
+
+/// The header of a root.
+pub(super) fn encode(hash: &ImageHash, stage: Stage) -> [u8; HEADER_SIZE] {
     let mut block = [0; HEADER_SIZE];
     block[..8].copy_from_slice(&MAGIC);
     block[8..10].copy_from_slice(&VERSION.to_be_bytes());
     block[10..42].copy_from_slice(hash);
-    block[48..56].copy_from_slice(if complete { &COMPLETE } else { &FILLING });
+    let (word, reach) = match stage {
+        Stage::Filling(reach) => (FILLING, reach),
+        Stage::Complete => (COMPLETE, 0),
+    };
+    block[48..56].copy_from_slice(&word);
     block[56..64].copy_from_slice(&DATA_OFFSET.to_be_bytes());
+    block[REACH].copy_from_slice(&reach.to_be_bytes());
     block
+}
+
+/// How many bytes of the disk a fill that was cut off may have written.
+pub(super) fn reach(device: &(impl ReadAt + Size + ?Sized)) -> Result<u64> {
+    let block = header_of(device)?;
+    Ok(
+        match block[..8] == MAGIC && matches!(decode(&block), Found::Filling(_)) {
+            true => reach_in(&block),
+            false => 0,
+        },
+    )
+}
+
+fn reach_in(block: &[u8; HEADER_SIZE]) -> u64 {
+    let mut reach = [0; 8];
+    reach.copy_from_slice(&block[REACH]);
+    u64::from_be_bytes(reach)
+}
+
+fn header_of(device: &(impl ReadAt + Size + ?Sized)) -> Result<[u8; HEADER_SIZE]> {
+    let mut block = [0; HEADER_SIZE];
+    let length = device.size()?.min(HEADER_SIZE as u64);
+    device.read_at(&mut block[..usize::try_from(length).unwrap_or(0)], 0)?;
+    Ok(block)
 }
 
 /// Looks what is on a device. Reads its first MiB, its last, and samples
 /// between them.
 pub fn look(device: &(impl ReadAt + Size + ?Sized)) -> Result<Found> {
     let size = device.size()?;
-    let mut block = [0; HEADER_SIZE];
-    let length = size.min(HEADER_SIZE as u64);
-    device.read_at(&mut block[..usize::try_from(length).unwrap_or(0)], 0)?;
+    let block = header_of(device)?;
     if block[..8] != MAGIC {
         return Ok(match is_blank(device, size)? {
             true => Found::Blank,
@@ -71,11 +110,12 @@ fn decode(block: &[u8; HEADER_SIZE]) -> Found {
     let version = u16::from_be_bytes([block[8], block[9]]);
     let mut hash = [0; 32];
     hash.copy_from_slice(&block[10..42]);
+    // One sector: what is behind it may be from before, if a cut tore the block.
+    let is = |stage| block[..512] == encode(&hash, stage)[..512];
     match version {
         VIRTLET_VERSION => Found::Virtlet(hash),
-        // One sector: what is behind it may be from before, if a cut tore the block.
-        VERSION if block[..512] == encode(&hash, true)[..512] => Found::Complete(hash),
-        VERSION if block[..512] == encode(&hash, false)[..512] => Found::Filling(hash),
+        VERSION if is(Stage::Complete) => Found::Complete(hash),
+        VERSION if is(Stage::Filling(reach_in(block))) => Found::Filling(hash),
         VERSION | 0 => Found::Damaged,
         later => Found::Later(later),
     }

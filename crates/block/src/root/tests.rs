@@ -109,6 +109,62 @@ fn a_device_that_is_too_small_stays_as_it_is() {
     assert_eq!(small.contents(), vec![3; DATA + 600_063]);
 }
 
+/// However far a fill with a larger image came, and however often it was tried
+/// since: none of its bytes is behind the smaller one in the end.
+#[test]
+fn nothing_of_a_fill_that_was_cut_off_is_left_behind_a_smaller_image() {
+    const LARGE: ImageHash = [3; 32];
+    let large = |device: &MemoryDevice| {
+        let file = scratch_file(&std::env::temp_dir()).unwrap();
+        file.write_all_at(&[0xee; 2 << 20], 0).unwrap();
+        let file = FileDevice::new(file, "large", Caching::Buffered).unwrap();
+        let image = Image::open(file, Format::Raw, &NoImplicitFiles).unwrap();
+        fill(device, &image, &LARGE, Behind::Keep, 1, &Unwatched)
+    };
+    let cut_at = |device: &MemoryDevice, cut: u64| {
+        let mut writes = 0;
+        device.set_rule(move |_, request| {
+            let is_write = !matches!(request, Request::Read(..));
+            writes += u64::from(is_write);
+            (is_write && writes > cut).then_some(Fault::Fail)
+        });
+    };
+    // Behind all of that there may be somebody's data that samples do not show.
+    let foreign = DATA + (3 << 20) + 4097;
+    let mut bytes = vec![0; 8 << 20];
+    bytes[foreign] = 0x53;
+    let mut begun = 0;
+    for first in 0.. {
+        let device = MemoryDevice::new(bytes.clone());
+        cut_at(&device, first);
+        let _ = large(&device);
+        if look(&device).unwrap() == Found::Complete(LARGE) {
+            break;
+        }
+        let left = device.contents();
+        begun += u32::from(left.contains(&0xee));
+        for second in 0.. {
+            let device = MemoryDevice::new(left.clone());
+            cut_at(&device, second);
+            let small = || fill(&device, &open(7), &OLD, Behind::Keep, 1, &Unwatched);
+            let done = small().is_ok();
+            device.set_rule(|_, _| None);
+            small().unwrap();
+            let contents = device.contents();
+            assert!(
+                holds(&device, 7) && !contents.contains(&0xee),
+                "{first}, {second}"
+            );
+            assert_eq!(look(&device).unwrap(), Found::Complete(OLD));
+            assert_eq!(contents[foreign], 0x53, "{first}, {second}");
+            if done {
+                break;
+            }
+        }
+    }
+    assert!(begun > 1, "cut {begun} times in the midst of the image");
+}
+
 /// Cuts the power at every request of `before`'s re-imaging, with every one of
 /// some choices of what the cut leaves, and hands over what is there then.
 fn at_every_cut(before: &MemoryDevice, mut check: impl FnMut(&MemoryDevice)) {
