@@ -63,8 +63,11 @@ pub(super) fn have(device: File, name: &str, wanted: &Wanted<'_>, watch: &dyn Wa
 
 /// A device that looks blank may still hold something.
 fn demand_unused(device: &FileDevice, name: &str, image: u64, watch: &dyn Watch) -> Result<()> {
-    let unused = is_unused(device, image, watch).map_err(|error| failed_to_fill(name, error))?;
-    if unused {
+    let _ = writeln!(io::stderr(), "{name}: looking whether anything is on it");
+    let told = Told::new(image, watch);
+    let unused = is_unused(device, image, &told);
+    told.end();
+    if unused.map_err(|error| failed_to_fill(name, error))? {
         return Ok(());
     }
     let refusal = RootRefusal::Foreign;
