@@ -117,6 +117,15 @@ impl Failure {
         }
     }
 
+    /// It came because libvirt's daemon is not there any more, or stands still.
+    pub(crate) fn of_lost_daemon(self) -> Self {
+        let words = self.source.as_deref().map(words_of);
+        match words.is_some_and(|words| words.contains(SILENCE)) {
+            true => self.of("libvirt does not answer any more"),
+            false => self.of("libvirt has gone away"),
+        }
+    }
+
     /// Puts the cause into other words.
     pub(crate) fn reworded(self, reword: impl FnOnce(&str) -> String) -> Self {
         let source = self.source.map(|source| reword(&words_of(&*source)).into());
@@ -143,6 +152,9 @@ impl fmt::Display for Failure {
         }
     }
 }
+
+/// What libvirt says of calls that were not answered.
+const SILENCE: &str = "keepalive timeout";
 
 /// Of an error of libvirt's its own words, without the numbers around them.
 fn words_of(error: &(dyn Error + Send + Sync + 'static)) -> String {

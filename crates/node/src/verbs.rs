@@ -293,7 +293,7 @@ impl Node<'_> {
 /// What was made is in the record, and stays until somebody says what shall
 /// become of it.
 fn lost(failure: Failure) -> Failure {
-    failure.of("libvirt has gone away").help(
+    failure.of_lost_daemon().help(
         "say disklet up again once libvirtd answers: it goes on with what was begun; or disklet \
          down, which removes it",
     )

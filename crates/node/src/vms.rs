@@ -96,9 +96,7 @@ pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {
     let all = Records::of(&config).list()?;
     let record = select(&all, &args.name, &args.namespace)?;
     // The console's own loop delivers the events.
-    virt::event::event_register_default_impl()
-        .map_err(|error| Failure::new("libvirt's events cannot be had").because(error))?;
-    let libvirt = Libvirt::open(args.libvirt.connect.as_deref())?;
+    let libvirt = Libvirt::open_for_console(args.libvirt.connect.as_deref())?;
     let name = record.full_name();
     libvirt
         .demand_daemon_of(record)
@@ -107,7 +105,7 @@ pub(crate) fn console(args: &ConsoleArgs) -> Result<String> {
         return Err(Failure::new(format!("{name}: does not run"))
             .help("disklet logs shows what it wrote, disklet up starts it"));
     }
-    let apart = Libvirt::open(args.libvirt.connect.as_deref())?;
+    let apart = Libvirt::open_for_console(args.libvirt.connect.as_deref())?;
     let parting = console::attach(&libvirt, &apart, record.uuid, &name, args.force)
         .map_err(|failure| failure.of(&name))?;
     if let Parting::Ended(end) = parting {

@@ -26,6 +26,12 @@ impl Libvirt {
             .domain_capabilities(Some(emulator), any, any, any, 0)
             .map(drop)
             .map_err(|error| {
+                if !self.is_alive() {
+                    return Failure::new(format!("it was asked about the emulator {emulator}"))
+                        .because(error)
+                        .of_lost_daemon()
+                        .help("nothing was begun: say it again once libvirtd answers");
+                }
                 Failure::new(format!("libvirt cannot use the emulator {emulator}"))
                     .because(error)
                     .help("install QEMU (Debian: qemu-system-x86), or correct emulator in the configuration (--config)")

@@ -2,12 +2,14 @@
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use disklet_core::diag::shortened;
 use virt::connect::Connect;
 
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 
 const SYSTEM: &str = "qemu:///system";
 const SESSION: &str = "qemu:///session";
@@ -22,22 +24,22 @@ pub(super) fn connect(wanted: Option<&str>) -> Result<Connect> {
     // Errors are returned; the library would print them as well.
     virt::error::clear_error_callback();
     if wanted == Some(MEMORY) {
-        return Connect::open(Some("test:///default")).map_err(|error| no_answer(MEMORY, error));
+        return open("test:///default").map_err(|error| no_answer(MEMORY, error));
     }
     if let Some(uri) = wanted.filter(|uri| !uri.is_empty()) {
         refuse_remote(uri)?;
-        let connect = Connect::open(Some(uri)).map_err(|error| no_answer(uri, error))?;
+        let connect = open(uri).map_err(|error| no_answer(uri, error))?;
         return demand_qemu(connect, uri);
     }
     if !rustix::process::geteuid().is_root() {
-        return Connect::open(Some(SESSION)).map_err(|error| no_answer(SESSION, error));
+        return open(SESSION).map_err(|error| no_answer(SESSION, error));
     }
-    let error = match Connect::open(Some(SYSTEM)) {
+    let refused = match open(SYSTEM) {
         Ok(connect) => return Ok(connect),
-        Err(error) => error,
+        Err(refused) => refused,
     };
     if std::path::Path::new("/run/libvirt/libvirt-sock").exists() && daemon_runs() {
-        return Err(no_answer(SYSTEM, error));
+        return Err(no_answer(SYSTEM, refused));
     }
     start_daemon()
 }
@@ -76,7 +78,53 @@ fn demand_qemu(connect: Connect, uri: &str) -> Result<Connect> {
     }
 }
 
-fn no_answer(uri: &str, error: virt::error::Error) -> Failure {
+/// Why there is no connection.
+enum Refused {
+    /// It was told.
+    Told(virt::error::Error),
+    /// Somebody listens, and says nothing.
+    Silence,
+    /// The user wants no more of it.
+    Cancelled,
+}
+
+/// Opens a connection, unless the daemon stands still: libvirt itself would wait
+/// for ever.
+fn open(uri: &str) -> std::result::Result<Connect, Refused> {
+    let (answer, answered) = channel();
+    let address = uri.to_owned();
+    // Whoever is not waited for any more closes its connection itself.
+    std::thread::spawn(move || answer.send(Connect::open(Some(&address))));
+    let begun = Instant::now();
+    loop {
+        match answered.recv_timeout(Duration::from_millis(100)) {
+            Ok(outcome) => return outcome.map_err(Refused::Told),
+            Err(_) if interrupt::asked() => return Err(Refused::Cancelled),
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() < PATIENCE => {}
+            Err(_) => return Err(Refused::Silence),
+        }
+    }
+}
+
+/// Has calls fail when the daemon does not answer any more, rather than wait for
+/// ever: it is asked every few seconds whether it is there, by libvirt itself,
+/// which answers whatever else it is doing. libvirtd asks its clients as often.
+pub(super) fn notice_silence(connect: &Connect) {
+    const SECONDS: i32 = 5;
+    const TIMES: u32 = 5;
+    // VMs that are in this process do not go away.
+    let _ = connect.set_keep_alive(SECONDS, TIMES);
+}
+
+fn no_answer(uri: &str, refused: Refused) -> Failure {
+    let error = match refused {
+        Refused::Told(error) => error,
+        Refused::Cancelled => return Failure::cancelled(),
+        Refused::Silence => {
+            return Failure::new(format!("libvirt at {uri} does not answer"))
+                .help("it listens, but stands still: see what libvirtd does, or start it again");
+        }
+    };
     let said = error.message();
     if said.contains("Permission denied") || said.contains("authentication") {
         return Failure::new(format!("libvirt at {uri} does not let this user in"))
@@ -120,9 +168,10 @@ fn start_daemon() -> Result<Connect> {
     }
     let begun = Instant::now();
     loop {
-        match Connect::open(Some(SYSTEM)) {
+        match open(SYSTEM) {
             Ok(connect) => return Ok(connect),
-            Err(error) if begun.elapsed() > PATIENCE => return Err(no_answer(SYSTEM, error)),
+            Err(Refused::Cancelled) => return Err(Failure::cancelled()),
+            Err(refused) if begun.elapsed() > PATIENCE => return Err(no_answer(SYSTEM, refused)),
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }

@@ -76,16 +76,27 @@ impl End {
     }
 }
 
-/// Has libvirt's events delivered, by a thread of their own. Must come before
-/// the connection whose events are wanted.
-pub(crate) fn deliver() -> Result<()> {
+/// Has libvirt's events delivered, and its keepalive messages, by a thread of
+/// their own. Must come before the first connection.
+pub(super) fn deliver() -> Result<()> {
+    begin(|| {
+        std::thread::spawn(|| while virt::event::event_run_default_impl().is_ok() {});
+    })
+}
+
+/// The same without a thread: the caller runs the loop.
+pub(super) fn leave_loop_to_caller() -> Result<()> {
+    begin(|| {})
+}
+
+fn begin(run: impl FnOnce()) -> Result<()> {
     static BEGUN: Once = Once::new();
     let mut outcome = Ok(());
     BEGUN.call_once(|| {
         outcome = virt::event::event_register_default_impl()
             .map_err(|error| Failure::new("libvirt's events cannot be had").because(error));
         if outcome.is_ok() {
-            std::thread::spawn(|| while virt::event::event_run_default_impl().is_ok() {});
+            run();
         }
     });
     outcome

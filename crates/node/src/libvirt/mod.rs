@@ -59,7 +59,19 @@ fn end(reason: &DomainStateReasonEnum) -> End {
 }
 
 impl Libvirt {
+    /// A daemon that does not answer any more is as one that has gone away.
     pub(crate) fn open(uri: Option<&str>) -> Result<Self> {
+        events::deliver()?;
+        let connect = daemon::connect(uri)?;
+        daemon::notice_silence(&connect);
+        Ok(Self { connect })
+    }
+
+    /// For whoever runs libvirt's loop themselves. A guest that does not read
+    /// what is typed has the daemon not answer on that connection: nobody shall
+    /// take that for its end.
+    pub(crate) fn open_for_console(uri: Option<&str>) -> Result<Self> {
+        events::leave_loop_to_caller()?;
         let connect = daemon::connect(uri)?;
         Ok(Self { connect })
     }
@@ -73,7 +85,6 @@ impl Libvirt {
 
     /// Another connection, whose events go the same way.
     pub(crate) fn open_telling(uri: Option<&str>, events: &Events) -> Result<Self> {
-        events::deliver()?;
         let libvirt = Self::open(uri)?;
         events::subscribe(&libvirt.connect, events.sender.clone())?;
         Ok(libvirt)

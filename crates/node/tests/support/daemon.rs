@@ -65,10 +65,34 @@ impl Drop for SecondDaemon {
 
 /// Kills the daemon; it comes again by itself.
 pub(crate) fn kill_libvirtd() {
+    send("KILL", &libvirtd());
+}
+
+/// A daemon that stands still until this is dropped.
+pub(crate) struct StoppedDaemon(String);
+
+impl StoppedDaemon {
+    pub(crate) fn stop() -> Self {
+        let process = libvirtd();
+        send("STOP", &process);
+        Self(process)
+    }
+}
+
+impl Drop for StoppedDaemon {
+    fn drop(&mut self) {
+        send("CONT", &self.0);
+    }
+}
+
+fn libvirtd() -> String {
     let ancestor = std::env::var("LIBVIRTD_PID").unwrap();
-    let pid = descendant(&ancestor, "libvirtd").expect("a running libvirtd");
-    let status = Command::new("kill").args(["-KILL", &pid]).status().unwrap();
-    assert!(status.success());
+    descendant(&ancestor, "libvirtd").expect("a running libvirtd")
+}
+
+fn send(signal: &str, process: &str) {
+    let status = Command::new("kill").args(["-s", signal, process]).status();
+    assert!(status.unwrap().success());
 }
 
 /// Waits for the daemon to come again.
