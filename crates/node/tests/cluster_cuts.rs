@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use kube::{Tenant, on_node, repository, run, until};
 use world::{
-    NODE, alone, have_idle_guest, idle_vm, kill, pod_of, processes, seed, until_nothing_is_left,
+    NODE, alone, have_idle_guest, idle_vm, kill, pod_of, processes, seed, tell,
+    until_nothing_is_left,
 };
 
 /// A guard against an agent that never gets to its end.
@@ -154,14 +155,18 @@ fn cut_in_create(tenant: &Tenant, vm: &str, cut: &str, is_wanted: bool) -> Optio
     let mut agent = Agent::start(cut);
     tenant.apply(&idle_vm(vm, "OnFailure"));
     let place = agent.cut(|| is_ready(tenant, vm));
-    if let Some(place) = &place {
-        // Nobody has said that it runs, whatever QEMU does.
-        assert!(!is_ready(tenant, vm), "{place}: Ready");
-        if !is_wanted {
-            tenant.kubectl(&["delete", "vm", vm, "--wait=false"]);
+    match &place {
+        Some(place) => {
+            // Nobody has said that it runs, whatever QEMU does.
+            assert!(!is_ready(tenant, vm), "{place}: Ready");
+            if !is_wanted {
+                tenant.kubectl(&["delete", "vm", vm, "--wait=false"]);
+            }
         }
-        agent = Agent::start("");
+        // The end has boundaries of its own.
+        None => agent.stop(),
     }
+    let agent = Agent::start("");
     if is_wanted || place.is_none() {
         tenant.await_ready(60, vm);
         tenant.kubectl(&["delete", "vm", vm, "--timeout=60s"]);
@@ -172,7 +177,7 @@ fn cut_in_create(tenant: &Tenant, vm: &str, cut: &str, is_wanted: bool) -> Optio
     agent.stop();
     let what = format!("agent cut {place:?} ({cut}), VM wanted: {is_wanted}");
     until_nothing_is_left(30, &what);
-    println!("{what}: {:.1} s", begun.elapsed().as_secs_f32());
+    tell(&format!("{what}: {:.1} s", begun.elapsed().as_secs_f32()));
     place
 }
 
@@ -193,7 +198,7 @@ fn cut_in_delete(tenant: &Tenant, vm: &str, boundary: &str) -> Option<String> {
     agent.stop();
     let what = format!("agent cut {place:?} ({boundary}) in delete");
     until_nothing_is_left(30, &what);
-    println!("{what}");
+    tell(&what);
     place
 }
 

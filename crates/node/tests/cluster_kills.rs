@@ -22,7 +22,7 @@ use std::time::Duration;
 use kube::{Tenant, repository, run, until};
 use world::{
     NODE, alone, have_idle_guest, have_small_guest, idle_vm, kill, pod_of, processes, replace_pod,
-    seed, small_vm, until_nothing_is_left,
+    seed, small_vm, tell, until_nothing_is_left,
 };
 
 /// How often the guest has said that it is there.
@@ -192,7 +192,6 @@ fn killed_at(tenant: &Tenant, part: Part, moment: Moment) {
     // Long enough for others to notice.
     std::thread::sleep(Duration::from_millis(500));
     part.mend();
-    println!("{cell}");
     if !moment.is_delete() {
         tenant.await_ready(180, &vm);
         tenant.kubectl(&["delete", "vm", &vm, "--timeout=120s"]);
@@ -202,7 +201,7 @@ fn killed_at(tenant: &Tenant, part: Part, moment: Moment) {
         (!found && text.contains("NotFound")).then_some(())
     });
     until_nothing_is_left(60, &cell);
-    println!("{cell}: {:.1} s", begun.elapsed().as_secs_f32());
+    tell(&format!("{cell}: {:.1} s", begun.elapsed().as_secs_f32()));
 }
 
 /// Every part at every moment; without DISKLET_ALL_KILLS each part once, at a moment

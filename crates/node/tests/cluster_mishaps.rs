@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use kube::{Tenant, on_node, until};
 use world::{
-    NODE, alone, have_idle_guest, have_small_guest, idle_vm, kill, processes, seed, small_vm,
+    NODE, alone, have_idle_guest, have_small_guest, idle_vm, kill, processes, seed, small_vm, tell,
     until_nothing_is_left,
 };
 
@@ -219,7 +219,9 @@ fn deleted_in(tenant: &Tenant, vm: &str) -> [f32; 2] {
     let guest = begun.elapsed().as_secs_f32();
     tenant.kubectl(&["wait", "vm", vm, "--for=delete", "--timeout=60s"]);
     let all = begun.elapsed().as_secs_f32();
-    println!("{vm}: the guest is gone after {guest:.1} s, the VM after {all:.1} s");
+    tell(&format!(
+        "{vm}: the guest is gone after {guest:.1} s, the VM after {all:.1} s"
+    ));
     until_nothing_is_left(30, vm);
     [guest, all]
 }

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+use std::io::Write;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -162,6 +163,11 @@ impl Tenant {
         let pid = pid.trim();
         (!pid.is_empty()).then(|| pid.to_owned())
     }
+}
+
+/// For whoever runs the tests, also if they succeed.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "  {text}");
 }
 
 /// The processes on the node whose command line begins like this.
