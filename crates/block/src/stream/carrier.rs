@@ -76,6 +76,7 @@ impl<'c> Carrier<'c> {
                 written: 0,
                 zero: 0,
                 parked: 0,
+                marked_corrupt: false,
             },
         }
     }
@@ -85,6 +86,11 @@ impl<'c> Carrier<'c> {
         self.report.format = Format::Qcow2;
         self.cluster = cluster.buffer_len();
         self.unpacker = Unpacker::new(compression);
+    }
+
+    /// Whether the image says of itself that it is corrupt.
+    pub(super) fn report_mark(&mut self, corrupt: bool) {
+        self.report.marked_corrupt = corrupt;
     }
 
     /// The disk has this size.

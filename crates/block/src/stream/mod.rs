@@ -139,6 +139,8 @@ pub struct Report {
     pub zero: u64,
     /// The bytes that were parked.
     pub parked: u64,
+    /// Somebody has found the image corrupt, and noted it there.
+    pub marked_corrupt: bool,
 }
 
 /// Converts a stream to a raw disk at the beginning of the target, and makes
@@ -166,6 +168,9 @@ pub fn to_raw(
     carrier.finish()
 }
 
+/// Every command that converts a stream has that option.
+const LARGER: &str = "allow larger disks with --max-size";
+
 fn copy_raw(
     inflow: &mut Inflow,
     mut window: Window,
@@ -182,7 +187,7 @@ fn copy_raw(
         let guest = size;
         size += bytes.len() as u64;
         if size > most {
-            return Err(limit(format!("the disk is larger than {most} bytes")));
+            return Err(limit(format!("the disk is larger than {most} bytes")).help(LARGER));
         }
         carrier.grow(size)?;
         carrier.carry(Action::Write { guest, bytes })?;
@@ -204,10 +209,12 @@ fn place_qcow2(
         return Err(limit(format!(
             "the disk has {} bytes, more than {}",
             header.size, limits.disk
-        )));
+        ))
+        .help(LARGER));
     }
     carrier.set_size(header.size)?;
     carrier.expect_clusters(header.cluster, header.compression);
+    carrier.report_mark(header.marked_corrupt);
     window.make_room_for(Placer::lookahead(header.cluster));
     loop {
         let last = window.fill(inflow)?;

@@ -54,6 +54,11 @@ impl Entry<'_> {
             };
             match error.kind() {
                 PullErrorKind::Changed if changes < CHANGES => changes += 1,
+                // What is kept is of no use to a server that does not go on from there.
+                PullErrorKind::WrongPart if changes < CHANGES => {
+                    changes += 1;
+                    keeping = Keeping::Nothing;
+                }
                 // The image may fit if its file is not kept as well.
                 PullErrorKind::Store(StoreErrorKind::Full) if keeping == Keeping::AsItComes => {
                     keeping = Keeping::Nothing;
@@ -143,7 +148,16 @@ impl Entry<'_> {
             most: self.order.most,
         };
         let source = self.source.clone();
-        self.store.add_from(source, incoming, &Stop(self.observer))
+        let added = self
+            .store
+            .add_from(source, incoming, &Stop(self.observer))?;
+        if added.marked_corrupt {
+            self.observer.notice(&format!(
+                "image {}: its file is marked as corrupt, by whoever has found it so: its disk is taken as it is, and may be damaged",
+                self.order.image.name()
+            ));
+        }
+        Ok(added)
     }
 }
 

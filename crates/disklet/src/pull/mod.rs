@@ -134,14 +134,14 @@ fn pull_from(
         && is_wanted(&fact, digest, source.is_some() && source == theirs)
     {
         pulling.finish();
-        return Ok(Added { fact, known: true });
+        return Ok(Added::known(fact));
     }
     // What is there need not come again, whoever had it under which name.
     if let (true, Some(digest)) = (by_name, digest)
         && let Some(fact) = store.adopt(name, digest)?
     {
         pulling.finish();
-        return Ok(Added { fact, known: true });
+        return Ok(Added::known(fact));
     }
     let entry = Entry {
         store: &store,

@@ -42,6 +42,19 @@ pub struct Added {
     pub fact: ImageFact,
     /// Whether the store had its disk before.
     pub known: bool,
+    /// Whether its file says that somebody has found it corrupt.
+    pub marked_corrupt: bool,
+}
+
+impl Added {
+    /// One that was there.
+    pub(crate) fn known(fact: ImageFact) -> Self {
+        Self {
+            fact,
+            known: true,
+            marked_corrupt: false,
+        }
+    }
 }
 
 impl Store {
@@ -103,7 +116,11 @@ impl Store {
         let _named = self.rely()?;
         let known = self.keep(&disk, &digest)?;
         self.give_name(incoming.name, fact, source)?;
-        Ok(Added { fact, known })
+        Ok(Added {
+            fact,
+            known,
+            marked_corrupt: report.marked_corrupt,
+        })
     }
 
     /// Gives an image that is there a name, if it is there or in the system's
