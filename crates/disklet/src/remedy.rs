@@ -10,6 +10,7 @@ pub fn remedy_for(path: &Path, error: &io::Error) -> Option<String> {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => denied(path)?,
         io::ErrorKind::ReadOnlyFilesystem => ELSEWHERE,
+        io::ErrorKind::FileTooLarge => TOO_LARGE,
         _ if is_full(error) => MAKE_ROOM,
         _ => return None,
     };
@@ -39,5 +40,24 @@ const OWN_DIRECTORIES: &str = "run this as root, or have directories of your own
      dataDir, runDir and pools of a configuration (--config FILE)";
 const ELSEWHERE: &str =
     "have dataDir, runDir and the pools of the configuration where it can be written";
+const TOO_LARGE: &str = "no file can be that large there: make it smaller, or have it on another \
+     filesystem; ulimit -f shows whether this user may write no more";
 const MAKE_ROOM: &str = "make room there: disklet images gc removes images that nobody needs, \
      disklet gc what interrupted commands have left; or have dataDir, or the pool, where there is more";
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// Room that is made does not help what no filesystem could hold.
+    #[test]
+    fn a_full_disk_and_a_file_that_is_too_large_are_told_apart() {
+        let remedy = |errno: Errno| remedy_for(Path::new("/x"), &errno.into()).unwrap();
+        assert!(remedy(Errno::NOSPC).contains("make room"));
+        let too_large = remedy(Errno::FBIG);
+        assert!(too_large.contains("make it smaller"), "{too_large}");
+        assert!(!too_large.contains("make room"), "{too_large}");
+    }
+}

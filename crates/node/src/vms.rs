@@ -26,7 +26,11 @@ pub(crate) fn down(args: &DownArgs) -> Result<String> {
         .names
         .iter()
         .map(|name| select(&all, name, &args.namespace))
-        .collect::<Result<_>>()?;
+        .collect::<Result<_>>()
+        .map_err(|failure| match args.names.len() {
+            1 => failure,
+            _ => failure.of("no VM is stopped or removed"),
+        })?;
     let (libvirt, events) = Libvirt::open_listening(args.libvirt.connect.as_deref())?;
     interrupt::tell(events.sender.clone());
     let node = Node {

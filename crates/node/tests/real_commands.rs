@@ -354,3 +354,21 @@ fn an_answer_that_cannot_be_written_is_told() {
     }
     machine.done(&["down", "unwritten", "--grace", "0"]);
 }
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn one_unknown_name_leaves_all_vms_alone() {
+    let (machine, fixture) = waiting("beside-unknown");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let told = machine.refused(&["down", "beside-unknown", "nobody", "--grace", "0"]);
+    let wanted =
+        "error: no VM is stopped or removed: there is no VM default/nobody on this machine";
+    assert!(told.starts_with(wanted), "{told}");
+    assert!(machine.done(&["ps"]).contains("running"));
+    let told = machine.refused(&["down", "nobody"]);
+    assert!(
+        told.starts_with("error: there is no VM default/nobody"),
+        "{told}"
+    );
+    machine.done(&["down", "beside-unknown", "--grace", "0"]);
+}

@@ -330,6 +330,26 @@ fn a_disk_image_is_made_once_and_stays() {
     assert_eq!(file.metadata().unwrap().len(), 1 << 20);
 }
 
+/// No disk has so much room, and none that is made would help.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_disk_image_beyond_every_filesystem_is_no_lack_of_room() {
+    let machine = Machine::new("object-vast");
+    machine.add_image("tiny", &guest::disk());
+    let volume = machine.path("volume");
+    std::fs::create_dir_all(&volume).unwrap();
+    let claim = claim("Filesystem", volume.to_str().unwrap()).replace("1Mi", "7Ei");
+    let disk = "      - source: {pvc: {claimname: data, create: true}}\n";
+    let text = vm("object-vast", "", &format!("{IMAGE}{disk}"), &claim);
+    let manifest = write(&machine, "object-vast", text.replace("8Mi", "7Ei"));
+    let before = machine.things();
+    let refused = machine.refused(&["up", "-f", &manifest]);
+    assert!(refused.contains("disk.img: cannot be made"), "{refused}");
+    assert!(refused.contains("make it smaller"), "{refused}");
+    assert!(!refused.contains("make room"), "{refused}");
+    assert_eq!(machine.things(), before);
+}
+
 /// Where a name leads to is seen on the machine only.
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]

@@ -34,6 +34,8 @@ pub enum PullErrorKind {
     Changed,
     /// A redirect that is not followed.
     Redirect,
+    /// The server does not send the part of the file that it was asked for.
+    WrongPart,
     /// The server says something that makes no sense.
     Protocol,
     /// It is larger than it may be.

@@ -222,6 +222,68 @@ fn a_part_of_another_file_is_not_taken() {
     }
 }
 
+type Answering = fn() -> Reply;
+
+/// A server that drops connections, and does not send what is asked for when
+/// the rest is wanted.
+fn without_parts(rest: Answering) -> Server {
+    Server::start(move |request| match request.headers.contains_key("range") {
+        true => rest(),
+        false => Reply::file(request, &noise(1, LENGTH), "\"1\"").dropped_at(3_000_000),
+    })
+}
+
+fn another_part() -> Reply {
+    let mut reply = Reply::whole(&noise(1, LENGTH)[100..]);
+    reply.status = 206;
+    reply.header("ETag", "\"1\"").header(
+        "Content-Range",
+        &format!("bytes 100-{}/{LENGTH}", LENGTH - 1),
+    )
+}
+
+/// It is said that there is such a part, and it is refused.
+fn no_part() -> Reply {
+    Reply::status(416).header("Content-Range", &format!("bytes */{LENGTH}"))
+}
+
+#[test]
+fn nobody_is_told_to_go_on_where_a_server_cannot() {
+    let cases: [(&str, Answering, &str); 2] = [
+        (
+            "start",
+            another_part,
+            "the server sends another part than it was asked for",
+        ),
+        (
+            "refused",
+            no_part,
+            "the server does not send the part that it was asked for (status 416)",
+        ),
+    ];
+    for (name, rest, why) in cases {
+        let scratch = Scratch::new(&format!("resumed-parts-{name}"));
+        let url = without_parts(rest).url("/x");
+        // Nobody knows yet what the server can.
+        let first = scratch.fails(&["pull", "one", "--retries", "0", "--from", &url]);
+        assert!(first.contains("it goes on from there"), "{first}");
+        let second = scratch.fails(&["pull", "one", "--retries", "0", "--from", &url]);
+        assert!(
+            second.contains(&format!("{why}; beginning anew")),
+            "{second}"
+        );
+        assert!(second.ends_with("help: pull it again\n"), "{second}");
+        assert_eq!(scratch.files(), [] as [&str; 0]);
+
+        let told = scratch.fails(&["pull", "one", "--from", &url]);
+        assert!(!told.contains("shorter"), "{told}");
+        let error = told.split("error: ").last().unwrap();
+        assert!(error.contains(why), "{told}");
+        assert!(error.contains("use --from FILE"), "{told}");
+        assert_eq!(scratch.files(), [] as [&str; 0]);
+    }
+}
+
 /// A partial file with other bytes than were sent: only the digest can tell.
 #[test]
 fn a_damaged_part_is_fetched_again() {

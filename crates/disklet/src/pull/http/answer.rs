@@ -30,10 +30,7 @@ impl Answer {
         let (from, total) = match is_part {
             false => (0, length),
             true => content_range(headers).ok_or_else(|| {
-                PullError::new(
-                    PullErrorKind::Protocol,
-                    format!("{where_}: the server sends a part and does not say which"),
-                )
+                wrong_part(where_, "the server sends a part and does not say which")
             })?,
         };
         let is_chunked = headers.contains_key(header::TRANSFER_ENCODING);
@@ -92,6 +89,24 @@ fn is_page(headers: &HeaderMap) -> bool {
 
 fn number(headers: &HeaderMap, name: header::HeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// Parts of this server are of no use.
+pub(super) fn wrong_part(where_: &str, why: &str) -> PullError {
+    PullError::new(PullErrorKind::WrongPart, format!("{where_}: {why}")).help(
+        "what was lost on the way cannot be had from this server alone: fetch the file by other means and use --from FILE",
+    )
+}
+
+/// `bytes */10`: how long the file is, of which there is no such part.
+pub(super) fn length_without_part(headers: &HeaderMap) -> Option<u64> {
+    let text = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
+    let length = text
+        .trim()
+        .strip_prefix("bytes ")?
+        .trim()
+        .strip_prefix("*/")?;
+    length.trim().parse().ok()
 }
 
 /// `bytes 5-9/10`: from where, and of how many.

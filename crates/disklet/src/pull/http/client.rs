@@ -11,7 +11,7 @@ use ureq::Body;
 use ureq::http::{Response, header};
 
 use super::agent::{Certificates, agent, small_file};
-use super::answer::Answer;
+use super::answer::{Answer, length_without_part, wrong_part};
 use crate::pull::{PullError, PullErrorKind};
 use crate::store::Validator;
 
@@ -62,7 +62,14 @@ impl<'a> Client<'a> {
             let response = self.ask(&url, rest)?;
             let status = response.status().as_u16();
             match status {
-                200 | 206 => return Answer::of(response, &url.to_string()),
+                200 | 206 => {
+                    return right_part(Answer::of(response, &url.to_string())?, &url, rest);
+                }
+                416 if has_part(&response, rest) => {
+                    let why =
+                        "the server does not send the part that it was asked for (status 416)";
+                    return Err(wrong_part(&url.to_string(), why));
+                }
                 301 | 302 | 303 | 307 | 308 => url = redirected(&url, &response)?,
                 _ => return Err(self.refused(&url, status)),
             }
@@ -109,9 +116,29 @@ impl<'a> Client<'a> {
                 "give credentials: credentialsFile of a transport, see docs/formats/image-mapping.md",
             ),
             PullErrorKind::Denied => error.help("check the credentials"),
+            PullErrorKind::Changed => error.help("pull it again: it begins at the beginning"),
             _ => error,
         }
     }
+}
+
+/// Whoever is asked for a part sends that, or all; what begins elsewhere is of no
+/// use.
+fn right_part(answer: Answer, url: &Url, rest: Option<Rest<'_>>) -> Result<Answer> {
+    let asked = rest.map_or(0, |rest| rest.from);
+    match answer.from == 0 || answer.from == asked {
+        true => Ok(answer),
+        false => Err(wrong_part(
+            &url.to_string(),
+            "the server sends another part than it was asked for",
+        )),
+    }
+}
+
+/// Whether the file is long enough for what it was asked for.
+fn has_part(response: &Response<Body>, rest: Option<Rest<'_>>) -> bool {
+    let length = length_without_part(response.headers());
+    rest.is_some_and(|rest| length.is_some_and(|length| length > rest.from))
 }
 
 /// Where an answer leads to.

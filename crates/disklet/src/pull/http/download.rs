@@ -63,7 +63,14 @@ impl<'d> Download<'d> {
             from: partial.length(),
             validator: partial.validator(),
         });
-        let answer = first_answer(client, rest, retries, observer)?;
+        let answer = match first_answer(client, rest, retries, observer) {
+            Err(error) if error.kind() == PullErrorKind::WrongPart => {
+                // It would be the same again.
+                partial.take().inspect(Partial::remove);
+                return Err(error);
+            }
+            outcome => outcome?,
+        };
         // Whatever is not the very rest of that file is another file.
         let fits = |partial: &Partial| {
             answer.from == partial.length()
@@ -242,6 +249,10 @@ impl<'d> Download<'d> {
             match self.client.get(Some(rest)) {
                 Ok(answer) => return self.take_up(answer),
                 Err(error) if error.is_passing() => cause = self.without_address(&error),
+                Err(error) if error.kind() == PullErrorKind::WrongPart => {
+                    self.forget();
+                    return Err(error);
+                }
                 Err(error) => return Err(error),
             }
         }
