@@ -236,3 +236,30 @@ fn a_revert_cut_at_every_point_is_gone_on_with() {
         });
     }
 }
+
+/// A first fill, killed wherever it was, and then another image is wanted.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn nothing_of_a_fill_that_was_cut_off_is_left_behind_a_smaller_image() {
+    let root = Root::new("reimage-smaller");
+    let up = ["up", "-f", &root.manifest(false)];
+    let mut left_behind = 0;
+    for boundary in 1..MOST {
+        root.fixture.write(0, &vec![0; DEVICE]);
+        root.want(&root.old);
+        let cut = root.machine.killed(&up, boundary);
+        root.down();
+        match cut.as_deref() {
+            Some("Within") => {}
+            Some(_) if left_behind == 0 => continue,
+            _ => break,
+        }
+        let behind = &root.on_device()[DATA + root.new.len()..];
+        left_behind += u32::from(behind.contains(&0xaa));
+        let new = root.want(&root.new);
+        root.machine.done(&up);
+        root.down();
+        root.assert_filled(&root.new, &new, 0xaa);
+    }
+    assert!(left_behind > 0, "never cut behind the smaller image's end");
+}
