@@ -10,4 +10,5 @@ pub mod report;
 pub mod shown;
 pub mod store;
 pub mod style;
+pub mod terminal;
 pub mod vms;

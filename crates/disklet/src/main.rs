@@ -9,6 +9,8 @@ mod images;
 mod install;
 mod launch;
 mod plan;
+mod plugin;
+mod refusal;
 mod uninstall;
 mod webhook;
 
@@ -20,6 +22,9 @@ use args::{Args, Command};
 use disklet::report;
 
 fn main() -> ExitCode {
+    if let Some(called) = plugin::called() {
+        return plugin::run(called);
+    }
     let Args { command } = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return report::misused(&error, code_of_misuse()),

@@ -71,7 +71,10 @@ pub enum WaitFor {
 }
 
 /// A time as users write it: a number and s, m or h; without one, seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// What is allowed.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "s" => 1,

@@ -196,6 +196,75 @@ fn unknown_fields_are_kept() {
     }
 }
 
+const WRONG: &str = "---\n{apiVersion: disklet.io/v1alpha1, kind: VM, metadata: {name: wrong}, spec: {running: false, domain: {memory: 1Mi}}}";
+
+/// What kubectl says to it, and whether it was taken.
+fn try_apply(tenant: &Tenant, manifest: &str) -> (bool, String) {
+    let mut kubectl = Command::new("sh");
+    kubectl.args(["-c", "echo \"$1\" | kubectl -n \"$2\" apply -f - 2>&1"]);
+    kubectl.args(["sh", manifest, &tenant.name]);
+    let output = kubectl.output().expect("kubectl starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.success(), said)
+}
+
+/// By the Service, with certificates that nobody has made by hand. Without a
+/// controller VM objects are taken, and refused when it is back.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn a_bad_vm_is_refused_unless_nobody_is_there() {
+    let tenant = Tenant::new("judged");
+    let refusal = until(60, "the webhook answers", || {
+        let (taken, said) = try_apply(&tenant, WRONG);
+        tenant.try_kubectl(&["delete", "vm", "wrong", "--ignore-not-found"]);
+        (!taken).then_some(said)
+    });
+    for wanted in [
+        "admission webhook \"vms.disklet.io\" denied the request: ",
+        "spec.domain.memory: too little memory for a VM (found: \"1Mi\"",
+    ] {
+        assert!(refusal.contains(wanted), "{wanted}: {refusal}");
+    }
+    let scale = |replicas: &str| {
+        kubectl(&[
+            "-n",
+            "disklet",
+            "scale",
+            "deployment/disklet-controller",
+            replicas,
+        ]);
+    };
+    scale("--replicas=0");
+    let pods = [
+        "-n",
+        "disklet",
+        "get",
+        "pods",
+        "-l",
+        "disklet.io/component=controller",
+        "-o",
+        "name",
+    ];
+    until(60, "no controller is there", || {
+        kubectl(&pods).is_empty().then_some(())
+    });
+    let (taken, said) = try_apply(&tenant, WRONG);
+    scale("--replicas=1");
+    assert!(taken, "{said}");
+    tenant.await_field(
+        120,
+        "vm/wrong",
+        ".status.conditions[?(@.type==\"Accepted\")].reason",
+        "Refused",
+    );
+    let why = tenant.field(
+        "vm/wrong",
+        ".status.conditions[?(@.type==\"Accepted\")].message",
+    );
+    let why = why.unwrap_or_default();
+    assert!(refusal.contains(&why), "{why}\n{refusal}");
+}
+
 /// As a program of the cluster would be asked.
 fn may(account: &str, what: &str) -> bool {
     let who = format!("--as=system:serviceaccount:disklet:disklet-{account}");
@@ -242,6 +311,16 @@ fn nobody_may_do_more_than_is_written() {
             "controller",
             "get leases.coordination.k8s.io/disklet-controller -n disklet",
             "get configmaps",
+        ),
+        (
+            "controller",
+            "update secrets/disklet-webhook -n disklet",
+            "get secrets/other -n disklet",
+        ),
+        (
+            "controller",
+            "patch validatingwebhookconfigurations/disklet-webhook",
+            "update validatingwebhookconfigurations/disklet-webhook",
         ),
         ("agent", "get secrets -n kube-system", "create pods"),
         (

@@ -34,7 +34,13 @@ pub(crate) fn run(args: &PlanArgs) -> ExitCode {
     match plans {
         None => ExitCode::from(2),
         Some(_) if errors > 0 => ExitCode::from(1),
-        Some(plans) => finish(print(args, &plans), "the plan"),
+        Some(plans) => {
+            let reveal = match args.show_secrets {
+                true => Reveal::Show,
+                false => Reveal::Redact,
+            };
+            finish(print(args.output, reveal, &plans), "the plan")
+        }
     }
 }
 
@@ -89,16 +95,12 @@ fn look_into_stores(
     }
 }
 
-fn print(args: &PlanArgs, plans: &[Plan]) -> io::Result<()> {
+/// Prints plans, however they were made.
+pub(crate) fn print(output: Output, reveal: Reveal, plans: &[Plan]) -> io::Result<()> {
     let stdout = io::stdout();
     let style = Style::of(&stdout);
     let mut out = BufWriter::new(stdout.lock());
-    let reveal = if args.show_secrets {
-        Reveal::Show
-    } else {
-        Reveal::Redact
-    };
-    match args.output {
+    match output {
         Output::Table => people::table(&mut out, style, plans)?,
         Output::Tree => people::tree(&mut out, style, plans)?,
         Output::Json => programs::json(&mut out, plans, reveal)?,

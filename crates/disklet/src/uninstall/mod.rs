@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 
 use crate::install::DEFAULT_NAMESPACE;
+use crate::refusal::Refusal;
 use cluster::Cluster;
 
 /// Remove Disklet from a cluster.
@@ -76,34 +77,7 @@ pub(crate) fn run(args: &UninstallArgs) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(refusal) => {
-            let mut out = io::stderr().lock();
-            // Nobody is left to tell if this fails.
-            let _ = writeln!(out, "error: {}", refusal.why);
-            if let Some(help) = refusal.help {
-                let _ = writeln!(out, "  help: {help}");
-            }
-            ExitCode::from(1)
-        }
-    }
-}
-
-/// Why nothing, or no more, was removed.
-#[derive(Debug)]
-struct Refusal {
-    why: String,
-    help: Option<String>,
-}
-
-impl Refusal {
-    fn new(why: impl Into<String>) -> Self {
-        let (why, help) = (why.into(), None);
-        Self { why, help }
-    }
-
-    fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
+        Err(refusal) => refusal.tell(),
     }
 }
 

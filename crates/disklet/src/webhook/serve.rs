@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -107,9 +107,18 @@ async fn attend<C: Counts>(
         Ok(Err(error)) => return debug!(%error, "a handshake failed"),
         Err(_) => return debug!("a handshake took too long"),
     };
+    let is_ending = ending.clone();
     let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(shared.respond(request).await) }
+        let (shared, is_ending) = (Arc::clone(&shared), is_ending.clone());
+        async move {
+            let mut response = shared.respond(request).await;
+            // Who is asked to go elsewhere by an answer loses no request.
+            if *is_ending.borrow() {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut connection = pin!(
         http1::Builder::new()
@@ -118,9 +127,13 @@ async fn attend<C: Counts>(
             .max_buf_size(64 << 10)
             .serve_connection(TokioIo::new(stream), service)
     );
+    let over = async {
+        let _ = ending.wait_for(|ends| *ends).await;
+        sleep(STAYS).await;
+    };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = async { let _ = ending.wait_for(|ends| *ends).await; } => {
+        () = over => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -173,3 +186,7 @@ impl<C: Counts> Shared<C> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "serve/tests.rs"]
+mod tests;

@@ -2,7 +2,6 @@
 
 mod course;
 mod feed;
-mod terminal;
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal, Write};
@@ -11,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use disklet::terminal::{DETACH, RawTerminal};
 use uuid::Uuid;
 use virt::event::{self, EventHandleWatch};
 use virt::stream::Stream;
@@ -23,10 +23,6 @@ pub(crate) use course::Parting;
 
 use course::Course;
 use feed::{Feed, WOULD_WAIT};
-use terminal::RawTerminal;
-
-/// Ctrl-], as in telnet and virsh: nothing in a guest needs it.
-const DETACH: u8 = 0x1d;
 
 /// What a terminal rings when it takes no more.
 const BELL: &[u8] = b"\x07";
@@ -68,7 +64,8 @@ pub(crate) fn attach(
         closed: Cell::new(false),
         unheard: RefCell::new(None),
     });
-    let _raw = RawTerminal::enter(name)?;
+    let _raw = RawTerminal::enter(name)
+        .map_err(|error| Failure::new("the terminal cannot be used").because(error))?;
     let failed = |error| Failure::new("the console is lost").because(error);
     let mut incoming = stream;
     let other = Rc::clone(&session);

@@ -7,9 +7,9 @@ use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{DeviceKind, Serial};
 use crate::manifest::{KeyedDataRef, VmCloudInit, VmUserData, parse_map};
 use crate::plan::{PlannedDisk, Source};
-use crate::resolve::Resolver;
 use crate::resolve::disks::Piece;
 use crate::resolve::user_data::missing_key;
+use crate::resolve::{Reference, Resolver};
 use crate::text::{Data, Text};
 use crate::yaml::Spanned;
 
@@ -68,8 +68,9 @@ impl Resolver<'_> {
         let KeyedDataRef { object, key } = &reference.value;
         let place = &reference.place;
         if self.hides_data(vm.namespace(), object) {
-            let what = format!("{} {}: known at launch", object.kind.name(), object.name);
-            return UserDataSpec::Script(Text::Later(what));
+            let key = (vm.namespace().clone(), object.name.clone());
+            let needs = Reference::data(object.kind, key);
+            return UserDataSpec::Script(Text::Later(format!("{needs}, known at launch")));
         }
         let Some(found) = self.data_object(vm.namespace(), object, place, diags) else {
             return nothing;

@@ -34,16 +34,16 @@ const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// Where certificates are kept and told, and for what they are.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Place {
-    pub(in super::super) namespace: String,
-    pub(in super::super) secret: String,
-    pub(in super::super) configuration: String,
-    pub(in super::super) hosts: Vec<String>,
-    pub(in super::super) life: Duration,
+pub(in crate::webhook) struct Place {
+    pub(in crate::webhook) namespace: String,
+    pub(in crate::webhook) secret: String,
+    pub(in crate::webhook) configuration: String,
+    pub(in crate::webhook) hosts: Vec<String>,
+    pub(in crate::webhook) life: Duration,
 }
 
 /// One replica's part.
-pub(in super::super) struct Keeper {
+pub(in crate::webhook) struct Keeper {
     secrets: Api<Secret>,
     configurations: Api<ValidatingWebhookConfiguration>,
     place: Place,
@@ -64,7 +64,7 @@ enum Failure {
 }
 
 impl Keeper {
-    pub(in super::super) fn new(client: &Client, place: Place, served: Arc<Served>) -> Self {
+    pub(in crate::webhook) fn new(client: &Client, place: Place, served: Arc<Served>) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), &place.namespace),
             configurations: Api::all(client.clone()),
@@ -77,7 +77,7 @@ impl Keeper {
 
     /// Keeps them in step until the program ends; `serving` is told until when the
     /// served certificate holds.
-    pub(in super::super) async fn forever(mut self, serving: impl Fn(u64)) {
+    pub(in crate::webhook) async fn forever(mut self, serving: impl Fn(u64)) {
         loop {
             let wait = match timeout(ANSWER_WITHIN, self.step()).await {
                 Ok(Ok(())) => self.interval(),

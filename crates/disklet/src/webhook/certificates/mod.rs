@@ -7,4 +7,6 @@ mod served;
 mod state;
 
 pub(super) use keep::{Keeper, Place};
+#[cfg(test)]
+pub(super) use make::make;
 pub(super) use served::{Served, tls};

@@ -14,11 +14,11 @@ use super::state::Generation;
 
 /// What is served now.
 #[derive(Debug, Default)]
-pub(in super::super) struct Served(RwLock<Option<Arc<CertifiedKey>>>);
+pub(in crate::webhook) struct Served(RwLock<Option<Arc<CertifiedKey>>>);
 
 impl Served {
     /// From now on, this.
-    pub(super) fn exchange(&self, generation: &Generation) -> Result<(), String> {
+    pub(in crate::webhook) fn exchange(&self, generation: &Generation) -> Result<(), String> {
         let key = certified(generation)?;
         let mut served = self.0.write().unwrap_or_else(PoisonError::into_inner);
         *served = Some(Arc::new(key));
@@ -43,7 +43,7 @@ fn certified(generation: &Generation) -> Result<CertifiedKey, String> {
 }
 
 /// TLS with what is served.
-pub(in super::super) fn tls(served: Arc<Served>) -> Result<ServerConfig, rustls::Error> {
+pub(in crate::webhook) fn tls(served: Arc<Served>) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

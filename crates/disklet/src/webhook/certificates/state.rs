@@ -13,8 +13,8 @@ const MOST: usize = 4;
 /// An authority and the one certificate that it has signed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Generation {
-    pub(super) authority: String,
+pub(in crate::webhook) struct Generation {
+    pub(in crate::webhook) authority: String,
     pub(super) certificate: String,
     pub(super) key: String,
     /// What the certificate is for.

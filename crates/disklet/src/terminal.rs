@@ -1,28 +1,33 @@
-//! The user's terminal, which passes every key on while a console is attached.
+//! The user's terminal, which passes every key on while a guest's console is
+//! attached to it, however the guest is reached.
 
 use std::io::{self, IsTerminal, Write};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::failure::{Failure, Result};
+/// Ctrl-], as in telnet and virsh: nothing in a guest needs it.
+pub const DETACH: u8 = 0x1d;
 
 /// A terminal that passes every key on; it is what it was when this is dropped.
-pub(super) struct RawTerminal {
+#[derive(Debug)]
+pub struct RawTerminal {
     before: Option<Termios>,
 }
 
 impl RawTerminal {
-    pub(super) fn enter(name: &str) -> Result<Self> {
+    /// Begins, and says how to end; what is no terminal stays as it is.
+    ///
+    /// # Errors
+    /// The terminal cannot be used.
+    pub fn enter(name: &str) -> io::Result<Self> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
             return Ok(Self { before: None });
         }
-        let failed =
-            |error: rustix::io::Errno| Failure::new("the terminal cannot be used").because(error);
-        let before = tcgetattr(&stdin).map_err(failed)?;
+        let before = tcgetattr(&stdin)?;
         let mut raw = before.clone();
         raw.make_raw();
-        tcsetattr(&stdin, OptionalActions::Flush, &raw).map_err(failed)?;
+        tcsetattr(&stdin, OptionalActions::Flush, &raw)?;
         // Only now: what is typed before is not heard. Lines have both ends here.
         let _ = write!(
             io::stderr(),

@@ -1,0 +1,134 @@
+//! Which cluster, and as whom: the flags of kubectl.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use hyper::header::{HeaderValue, USER_AGENT};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+use disklet::report::with_causes;
+use disklet::vms::duration;
+
+use crate::refusal::Refusal;
+
+#[derive(Debug, Clone, Default, ClapArgs)]
+#[command(next_help_heading = "Which cluster, as for kubectl")]
+pub(super) struct KubeArgs {
+    /// The kubeconfig [default: KUBECONFIG, ~/.kube/config]
+    #[arg(long, value_name = "FILE", global = true)]
+    kubeconfig: Option<PathBuf>,
+
+    /// The kubeconfig's context [default: its current one]
+    #[arg(long, value_name = "NAME", global = true)]
+    context: Option<String>,
+
+    /// The namespace [default: that of the context]
+    #[arg(short, long, value_name = "NAME", global = true)]
+    pub(super) namespace: Option<String>,
+
+    /// The kubeconfig's cluster
+    #[arg(long, value_name = "NAME", global = true)]
+    cluster: Option<String>,
+
+    /// The kubeconfig's user
+    #[arg(long, value_name = "NAME", global = true)]
+    user: Option<String>,
+
+    /// Address of the API server
+    #[arg(short, long, value_name = "URL", global = true)]
+    server: Option<String>,
+
+    /// Bearer token for the API server
+    #[arg(long, value_name = "TOKEN", global = true, hide_env_values = true)]
+    token: Option<String>,
+
+    /// As whom, if you may
+    #[arg(long = "as", value_name = "USER", global = true)]
+    impersonate: Option<String>,
+
+    /// As a member of which group, if you may; may be given several times
+    #[arg(long = "as-group", value_name = "GROUP", global = true)]
+    impersonate_groups: Vec<String>,
+
+    /// How long a single answer may take, such as 5s, 2m or 1h; 0 is without end
+    #[arg(long, value_name = "TIME", value_parser = duration, global = true)]
+    request_timeout: Option<Duration>,
+}
+
+/// Unless something else is said.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+impl KubeArgs {
+    /// How to reach the cluster.
+    pub(super) async fn configuration(&self) -> Result<Config, Refusal> {
+        let mut config = self.found().await?;
+        if let Some(server) = &self.server {
+            config.cluster_url = server.parse().map_err(|error| {
+                Refusal::new(format!("--server: {server:?} is no address: {error}"))
+                    .help("such as https://10.0.0.1:6443")
+            })?;
+        }
+        if let Some(token) = &self.token {
+            config.auth_info.token = Some(token.clone().into());
+            config.auth_info.token_file = None;
+            config.auth_info.exec = None;
+        }
+        if self.impersonate.is_some() {
+            config.auth_info.impersonate.clone_from(&self.impersonate);
+        }
+        if !self.impersonate_groups.is_empty() {
+            config.auth_info.impersonate_groups = Some(self.impersonate_groups.clone());
+        }
+        let agent = concat!("kubectl-disklet/", env!("CARGO_PKG_VERSION"));
+        let agent = HeaderValue::from_static(agent);
+        config.headers.push((USER_AGENT, agent));
+        Ok(config)
+    }
+
+    /// How long to wait for an answer.
+    pub(super) fn patience(&self) -> Duration {
+        match self.request_timeout {
+            None => ANSWER_WITHIN,
+            Some(Duration::ZERO) => Duration::from_secs(u64::from(u32::MAX)),
+            Some(patience) => patience,
+        }
+    }
+
+    async fn found(&self) -> Result<Config, Refusal> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            cluster: self.cluster.clone(),
+            user: self.user.clone(),
+        };
+        let read = match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let found = match read {
+            Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(config) => Ok(config),
+            // In a pod of the cluster there is an account instead.
+            Err(error) if self.kubeconfig.is_none() && is_absent(&error) => {
+                Config::incluster().map_err(|_| unusable(&error))
+            }
+            Err(error) => Err(unusable(&error)),
+        }
+    }
+}
+
+fn is_absent(error: &KubeconfigError) -> bool {
+    matches!(
+        error,
+        KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath
+    )
+}
+
+fn unusable(error: &KubeconfigError) -> Refusal {
+    Refusal::new(format!("no cluster to ask: {}", with_causes(error)))
+        .help("say with --kubeconfig and --context which it is")
+}

@@ -1,0 +1,159 @@
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::super::certificates::{Served, make, tls};
+use super::*;
+
+const HOST: &str = "disklet-webhook.disklet.svc";
+const GOOD: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1",
+    "kind": {"group": "disklet.io", "kind": "VM"}, "operation": "DELETE"}}"#;
+
+#[derive(Default)]
+struct Counted(Mutex<Vec<&'static str>>);
+
+impl Counts for Counted {
+    fn answered(&self, outcome: &'static str, _: Duration) {
+        self.0.lock().unwrap().push(outcome);
+    }
+
+    fn serving_until(&self, _: u64) {}
+}
+
+struct Running {
+    address: SocketAddr,
+    served: Arc<Served>,
+    ending: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
+    counted: Arc<Counted>,
+}
+
+/// A new certificate is served; who believes its authority.
+fn exchange(served: &Served) -> TlsConnector {
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let generation = make(&[HOST.to_owned()], now, Duration::from_secs(600)).unwrap();
+    served.exchange(&generation).unwrap();
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(generation.authority.as_bytes()).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+async fn start() -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = Arc::new(Served::default());
+    let counted = Arc::new(Counted::default());
+    let (ending, told) = watch::channel(false);
+    let server = Server {
+        tls: TlsAcceptor::from(Arc::new(tls(Arc::clone(&served)).unwrap())),
+        counts: Arc::clone(&counted),
+    };
+    Running {
+        address,
+        served,
+        ending,
+        task: tokio::spawn(server.serve(listener, told)),
+        counted,
+    }
+}
+
+async fn connect(running: &Running, by: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(running.address).await?;
+    by.connect(ServerName::try_from(HOST).unwrap(), stream).await
+}
+
+async fn ask(stream: &mut TlsStream<TcpStream>, method: &str, path: &str, body: &str) -> String {
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let _ = stream.write_all(body.as_bytes()).await;
+    answered(stream).await
+}
+
+async fn answered(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut buffer = vec![0; 8192];
+    let length = stream.read(&mut buffer).await.unwrap_or(0);
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
+
+#[tokio::test]
+async fn it_answers_api_servers_and_nobody_for_long() {
+    let running = start().await;
+    let by = exchange(&running.served);
+    let mut stream = connect(&running, &by).await.unwrap();
+    let answer = ask(&mut stream, "POST", "/validate", GOOD).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"allowed\":true"), "{answer}");
+    for (method, path, body, code) in [
+        ("POST", "/", "", "404"),
+        ("GET", "/validate", "", "405"),
+        ("POST", "/validate", "{}", "400"),
+        ("POST", "/validate", "\u{0}", "400"),
+    ] {
+        let answer = ask(&mut stream, method, path, body).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{answer}");
+    }
+    let large = " ".repeat(LARGEST_BODY + 1);
+    let answer = ask(&mut stream, "POST", "/validate", &large).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    let counted = running.counted.0.lock().unwrap().clone();
+    assert_eq!(counted[0], "allowed");
+    assert!(counted[1..].iter().all(|it| *it == "malformed"), "{counted:?}");
+}
+
+#[tokio::test]
+async fn what_does_not_arrive_is_not_waited_for() {
+    let running = start().await;
+    let by = exchange(&running.served);
+    let mut slow = connect(&running, &by).await.unwrap();
+    let head = "POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nno";
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut silent = TcpStream::connect(running.address).await.unwrap();
+    let began = Instant::now();
+    assert!(answered(&mut slow).await.starts_with("HTTP/1.1 408"));
+    let mut nothing = Vec::new();
+    let _ = silent.read_to_end(&mut nothing).await;
+    assert!(began.elapsed() < ARRIVES_WITHIN * 2, "{:?}", began.elapsed());
+    // Others were answered meanwhile, and are now.
+    let mut stream = connect(&running, &by).await.unwrap();
+    assert!(ask(&mut stream, "POST", "/validate", GOOD).await.contains("200"));
+}
+
+/// Connections that stand go on; new ones have the new certificate.
+#[tokio::test]
+async fn a_certificate_is_exchanged_without_losing_a_connection() {
+    let running = start().await;
+    let old = exchange(&running.served);
+    let mut stands = connect(&running, &old).await.unwrap();
+    let new = exchange(&running.served);
+    assert!(ask(&mut stands, "POST", "/validate", GOOD).await.contains("200"));
+    assert!(connect(&running, &old).await.is_err(), "the old authority is not the new one's");
+    let mut other = connect(&running, &new).await.unwrap();
+    assert!(ask(&mut other, "POST", "/validate", GOOD).await.contains("200"));
+}
+
+#[tokio::test]
+async fn who_still_comes_at_the_end_is_answered_and_sent_elsewhere() {
+    let running = start().await;
+    let by = exchange(&running.served);
+    let mut stands = connect(&running, &by).await.unwrap();
+    running.ending.send(true).unwrap();
+    let answer = ask(&mut stands, "POST", "/validate", GOOD).await;
+    assert!(answer.contains("200") && answer.contains("connection: close"), "{answer}");
+    let mut late = connect(&running, &by).await.unwrap();
+    assert!(ask(&mut late, "POST", "/validate", GOOD).await.contains("200"));
+    timeout(STAYS + ENDS_WITHIN, running.task).await.unwrap().unwrap();
+    assert!(TcpStream::connect(running.address).await.is_err());
+}
