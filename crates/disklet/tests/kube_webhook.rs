@@ -205,7 +205,9 @@ fn what_is_broken_is_made_anew() {
     let webhook = Webhook::installed();
     let life = ["--webhook-certificate-life=120"];
     let both = [webhook.start(&life), webhook.start(&life)];
-    eventually("both are ready", || both.iter().all(controller::Controller::is_ready));
+    eventually("both are ready", || {
+        both.iter().all(controller::Controller::is_ready)
+    });
     webhook.reached_at(&[&both[0], &both[1]]);
     assert_eq!(webhook.generations().len(), 1);
     assert_eq!(

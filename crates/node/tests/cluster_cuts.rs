@@ -2,10 +2,6 @@
 //! its end: the next agent finishes it, or undoes it.
 
 #![expect(
-    clippy::print_stdout,
-    reason = "what was cut, and how long it took, is worth reading"
-)]
-#![expect(
     clippy::expect_used,
     reason = "where a helper cannot go on, the test has failed"
 )]

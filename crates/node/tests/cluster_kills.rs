@@ -2,10 +2,6 @@
 //! then equals the objects.
 
 #![expect(
-    clippy::print_stdout,
-    reason = "what was cut, and how long it took, is worth reading"
-)]
-#![expect(
     clippy::expect_used,
     reason = "where a helper cannot go on, the test has failed"
 )]

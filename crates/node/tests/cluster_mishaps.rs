@@ -2,10 +2,6 @@
 //! and how long a VM takes to go.
 
 #![expect(
-    clippy::print_stdout,
-    reason = "what was cut, and how long it took, is worth reading"
-)]
-#![expect(
     clippy::expect_used,
     reason = "where a helper cannot go on, the test has failed"
 )]

@@ -15,7 +15,11 @@ pub(super) const BACK_DATED: Duration = Duration::from_secs(3600);
 
 /// An authority that signs this one certificate: its key is forgotten at once,
 /// so nobody can ever sign another.
-pub(in crate::webhook) fn make(hosts: &[String], now: u64, life: Duration) -> Result<Generation, rcgen::Error> {
+pub(in crate::webhook) fn make(
+    hosts: &[String],
+    now: u64,
+    life: Duration,
+) -> Result<Generation, rcgen::Error> {
     let begins = now.saturating_sub(BACK_DATED.as_secs());
     let ends = now.saturating_add(life.as_secs());
     let dated = |params: &mut CertificateParams, name: &str| {

@@ -72,7 +72,8 @@ async fn start() -> Running {
 
 async fn connect(running: &Running, by: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(running.address).await?;
-    by.connect(ServerName::try_from(HOST).unwrap(), stream).await
+    by.connect(ServerName::try_from(HOST).unwrap(), stream)
+        .await
 }
 
 async fn ask(stream: &mut TlsStream<TcpStream>, method: &str, path: &str, body: &str) -> String {
@@ -95,7 +96,10 @@ async fn it_answers_api_servers_and_nobody_for_long() {
     let by = exchange(&running.served);
     let mut stream = connect(&running, &by).await.unwrap();
     let answer = ask(&mut stream, "POST", "/validate", GOOD).await;
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"allowed\":true"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("\"allowed\":true"),
+        "{answer}"
+    );
     for (method, path, body, code) in [
         ("POST", "/", "", "404"),
         ("GET", "/validate", "", "405"),
@@ -110,7 +114,10 @@ async fn it_answers_api_servers_and_nobody_for_long() {
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     let counted = running.counted.0.lock().unwrap().clone();
     assert_eq!(counted[0], "allowed");
-    assert!(counted[1..].iter().all(|it| *it == "malformed"), "{counted:?}");
+    assert!(
+        counted[1..].iter().all(|it| *it == "malformed"),
+        "{counted:?}"
+    );
 }
 
 #[tokio::test]
@@ -125,10 +132,18 @@ async fn what_does_not_arrive_is_not_waited_for() {
     assert!(answered(&mut slow).await.starts_with("HTTP/1.1 408"));
     let mut nothing = Vec::new();
     let _ = silent.read_to_end(&mut nothing).await;
-    assert!(began.elapsed() < ARRIVES_WITHIN * 2, "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < ARRIVES_WITHIN * 2,
+        "{:?}",
+        began.elapsed()
+    );
     // Others were answered meanwhile, and are now.
     let mut stream = connect(&running, &by).await.unwrap();
-    assert!(ask(&mut stream, "POST", "/validate", GOOD).await.contains("200"));
+    assert!(
+        ask(&mut stream, "POST", "/validate", GOOD)
+            .await
+            .contains("200")
+    );
 }
 
 /// Connections that stand go on; new ones have the new certificate.
@@ -138,10 +153,21 @@ async fn a_certificate_is_exchanged_without_losing_a_connection() {
     let old = exchange(&running.served);
     let mut stands = connect(&running, &old).await.unwrap();
     let new = exchange(&running.served);
-    assert!(ask(&mut stands, "POST", "/validate", GOOD).await.contains("200"));
-    assert!(connect(&running, &old).await.is_err(), "the old authority is not the new one's");
+    assert!(
+        ask(&mut stands, "POST", "/validate", GOOD)
+            .await
+            .contains("200")
+    );
+    assert!(
+        connect(&running, &old).await.is_err(),
+        "the old authority is not the new one's"
+    );
     let mut other = connect(&running, &new).await.unwrap();
-    assert!(ask(&mut other, "POST", "/validate", GOOD).await.contains("200"));
+    assert!(
+        ask(&mut other, "POST", "/validate", GOOD)
+            .await
+            .contains("200")
+    );
 }
 
 #[tokio::test]
@@ -151,9 +177,19 @@ async fn who_still_comes_at_the_end_is_answered_and_sent_elsewhere() {
     let mut stands = connect(&running, &by).await.unwrap();
     running.ending.send(true).unwrap();
     let answer = ask(&mut stands, "POST", "/validate", GOOD).await;
-    assert!(answer.contains("200") && answer.contains("connection: close"), "{answer}");
+    assert!(
+        answer.contains("200") && answer.contains("connection: close"),
+        "{answer}"
+    );
     let mut late = connect(&running, &by).await.unwrap();
-    assert!(ask(&mut late, "POST", "/validate", GOOD).await.contains("200"));
-    timeout(STAYS + ENDS_WITHIN, running.task).await.unwrap().unwrap();
+    assert!(
+        ask(&mut late, "POST", "/validate", GOOD)
+            .await
+            .contains("200")
+    );
+    timeout(STAYS + ENDS_WITHIN, running.task)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(TcpStream::connect(running.address).await.is_err());
 }
