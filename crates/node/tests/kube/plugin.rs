@@ -75,7 +75,7 @@ impl Plugin {
 
     /// The same on a terminal.
     pub(crate) fn on_a_terminal(&self, arguments: &[&str]) -> Terminal {
-        Terminal::run(&self.directory, self.kubectl(arguments))
+        Terminal::run(&self.directory, &self.kubectl(arguments))
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    fn run(directory: &Path, command: Command) -> Self {
+    fn run(directory: &Path, command: &Command) -> Self {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words: Vec<_> = words.map(|word| word.to_str().expect("text")).collect();
         let (before, after) = (directory.join("before"), directory.join("after"));
