@@ -220,7 +220,9 @@ pub(super) fn last_seen(event: &Event) -> Option<i64> {
         .creation_timestamp
         .as_ref()
         .map(|time| time.0);
-    last.or(once).or(made).map(|time| time.as_second())
+    last.or(once)
+        .or(made)
+        .map(k8s_openapi::jiff::Timestamp::as_second)
 }
 
 /// As a file would have it: answers leave the kind out.

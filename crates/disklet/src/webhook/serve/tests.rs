@@ -191,5 +191,5 @@ async fn who_still_comes_at_the_end_is_answered_and_sent_elsewhere() {
         .await
         .unwrap()
         .unwrap();
-    assert!(TcpStream::connect(running.address).await.is_err());
+    TcpStream::connect(running.address).await.unwrap_err();
 }
