@@ -50,7 +50,8 @@ spec:
   accessModes: [ReadWriteOnce]
   capacity: {{storage: 1Gi}}
   claimRef: {{namespace: {name}, name: data}}
-  hostPath: {{path: /srv/data}}
+  local: {{path: /srv/data}}
+  nodeAffinity: {{required: {{nodeSelectorTerms: [{{matchExpressions: [{{key: kubernetes.io/hostname, operator: In, values: [node1]}}]}}]}}}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -126,7 +127,7 @@ fn a_plan_has_what_its_user_may_see_and_no_secret() {
     // The nodes have the volume where the kubelet puts it, which an administrator's files cannot say.
     for wanted in [
         "claim data: ",
-        "/pods/<pod uid>/volumes/kubernetes.io~host-path/",
+        "/pods/<pod uid>/volumes/kubernetes.io~local-volume/",
         "iscsi iqn.2001-04.com.example:x/1",
     ] {
         assert!(all.out.contains(wanted), "{wanted}: {}", all.out);
@@ -249,8 +250,14 @@ fn flags_are_those_of_kubectl() {
         "-o",
         "jsonpath={.clusters[0].cluster.server}",
     ]));
+    let directory =
+        std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this");
+    let token = std::fs::read_to_string(format!("{directory}/token")).expect("a token");
+    let token = format!("--token={}", token.trim());
     for flags in [
         &[own.as_str()][..],
+        // As for kubectl, a certificate of the kubeconfig would count before a token.
+        &["--user=nobody", &token],
         &["--request-timeout=20s"],
         &["--request-timeout=0"],
         &["-s", server.trim()],
@@ -262,7 +269,7 @@ fn flags_are_those_of_kubectl() {
         (&["--kubeconfig=/nonexistent"][..], "no cluster to ask"),
         (&["--context=nowhere"], "nowhere"),
         (&["--cluster=nowhere"], "nowhere"),
-        (&["--token=wrong"], "does not know you"),
+        (&["--user=nobody", "--token=wrong"], "does not know you"),
         (
             &["--server=https://127.0.0.1:1", "--request-timeout=5s"],
             "error: VM",
@@ -359,6 +366,12 @@ fn a_console_is_the_guests() {
     terminal.read_until("guest# ");
     terminal.press(b"echo $((6*7))-fingers\r");
     terminal.read_until("42-fingers");
+    // The launcher's terminal is as large as this one.
+    let sizes = "for p in $(pgrep -f 'disklet launch'); do stty -F /proc/$p/fd/0 size 2>/dev/null || true; done";
+    until(20, "the size is told", || {
+        let sizes = on_node("node1", &["sh", "-c", sizes]);
+        sizes.lines().any(|size| size == "33 99").then_some(())
+    });
     // Ctrl-C is the guest's.
     terminal.press(b"sleep 600\r");
     std::thread::sleep(std::time::Duration::from_secs(1));
