@@ -51,13 +51,13 @@ impl Domain {
         let source = element("source")
             .with("mode", "connect")
             .with("path", &sockets.serial)
-            // It stays the launcher's: the next one in the pod has to remove it.
-            .child(no_relabel())
             .child(
                 element("reconnect")
                     .with("enabled", "yes")
                     .with("timeout", 1),
-            );
+            )
+            // It stays the launcher's: the next one in the pod has to remove it.
+            .child(no_relabel());
         let serial = element("serial").with("type", "unix");
         vec![serial.child(source).child(log()).child(port())]
     }

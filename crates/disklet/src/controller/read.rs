@@ -186,15 +186,14 @@ mod tests {
 
     #[test]
     fn thousands_of_disks_are_not_even_read() {
-        let disks = vec![json!({"source": {"pvc": {"claimname": "a"}}}); 20_000];
+        let disk = |number| json!({"source": {"pvc": {"claimname": format!("claim-{number}")}}});
+        let disks: Vec<_> = (0..20_000).map(disk).collect();
         let object = of(base(&json!({"domain": {"devices": {"disks": disks}}})));
         let reading = vm(&object);
         let refusal = reading.refusal.unwrap();
-        assert_eq!(
-            refusal,
-            "spec.domain.devices.disks[46]: too many disks: no bus has a place left (found: 20000 disks; \
-             allowed: 46 disks of a VM)"
-        );
+        let told = "spec.domain.devices.disks[46]: too many disks: no bus has a place left \
+            (found: 20000 disks; allowed: 46 disks of a VM)";
+        assert!(refusal.ends_with(told), "{refusal}");
         assert_eq!(reading.vm.unwrap().disks.len(), 46);
     }
 

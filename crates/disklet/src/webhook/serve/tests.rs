@@ -1,6 +1,7 @@
 use std::net::SocketAddr;
 use std::sync::Mutex;
 
+use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -43,11 +44,13 @@ fn exchange(served: &Served) -> TlsConnector {
     let authority = CertificateDer::from_pem_slice(generation.authority.as_bytes()).unwrap();
     roots.add(authority).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    // Who goes on with an earlier conversation does not look at certificates.
+    config.resumption = Resumption::disabled();
     TlsConnector::from(Arc::new(config))
 }
 
