@@ -14,10 +14,10 @@ mod world;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use kube::guests::NODE;
 use kube::{Tenant, on_node, repository, run, until};
 use world::{
-    NODE, alone, have_idle_guest, idle_vm, kill, pod_of, processes, seed, tell,
-    until_nothing_is_left,
+    alone, have_idle_guest, idle_vm, kill, pod_of, processes, seed, tell, until_nothing_is_left,
 };
 
 /// A guard against an agent that never gets to its end.

@@ -15,10 +15,11 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use kube::guests::{NODE, have_small_guest, vm};
 use kube::{Tenant, repository, run, until};
 use world::{
-    NODE, alone, have_idle_guest, have_small_guest, idle_vm, kill, pod_of, processes, replace_pod,
-    seed, small_vm, tell, until_nothing_is_left,
+    alone, have_idle_guest, idle_vm, kill, pod_of, processes, replace_pod, seed, tell,
+    until_nothing_is_left,
 };
 
 /// How often the guest has said that it is there.
@@ -54,7 +55,7 @@ fn agent_and_libvirt_are_replaced_under_a_running_vm() {
     have_small_guest();
     let tenant = Tenant::new("outlives");
     let guest = ["(while :; do echo TICK; sleep 1; done) &", "stay"];
-    tenant.apply(&small_vm("outlives", "", &guest));
+    tenant.apply(&vm("outlives", "", &guest));
     tenant.await_console(180, "outlives", "GUEST-READY");
     tenant.await_ready(30, "outlives");
     let qemu = tenant.qemu("outlives").expect("QEMU runs");

@@ -13,11 +13,9 @@ mod world;
 
 use std::time::{Duration, Instant};
 
+use kube::guests::{self, NODE, have_small_guest};
 use kube::{Tenant, on_node, until};
-use world::{
-    NODE, alone, have_idle_guest, have_small_guest, idle_vm, kill, processes, seed, small_vm, tell,
-    until_nothing_is_left,
-};
+use world::{alone, have_idle_guest, idle_vm, kill, processes, seed, tell, until_nothing_is_left};
 
 /// A small filesystem on the node, at a path of its own.
 struct SmallFilesystem;
@@ -81,7 +79,7 @@ fn a_guest_whose_storage_is_full_waits_for_room() {
     tenant.apply(&claim(&tenant.name));
     let disk = "      - {name: data, serial: data, source: {pvc: {claimname: full}}}";
     let write = "dd if=/dev/urandom of=/dev/disk-by-serial/data bs=1M count=40 conv=fsync && echo ALL-WRITTEN";
-    tenant.apply(&small_vm("full", disk, &[write, "stay"]));
+    tenant.apply(&guests::vm("full", disk, &[write, "stay"]));
     let condition = |field: &str| tenant.condition("full", "Ready", field);
     until(180, "the guest stands still", || {
         (condition("reason").as_deref() == Some("DiskFull")).then_some(())
@@ -248,7 +246,7 @@ fn a_vm_goes_when_its_guest_does() {
     }
     for round in 0..times {
         let vm = format!("going-{round}");
-        tenant.apply(&small_vm(&vm, "", &["stay"]));
+        tenant.apply(&guests::vm(&vm, "", &["stay"]));
         // Every other one still boots.
         match round % 2 {
             0 => tenant.await_ready(120, &vm),

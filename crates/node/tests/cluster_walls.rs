@@ -10,8 +10,9 @@ mod kube;
 #[path = "kube/world.rs"]
 mod world;
 
+use kube::guests::NODE;
 use kube::{Tenant, on_node, until};
-use world::{NODE, alone, have_idle_guest, idle_vm, processes, replace_pod, until_nothing_is_left};
+use world::{alone, have_idle_guest, idle_vm, processes, replace_pod, until_nothing_is_left};
 
 const PROFILE: &str = "/var/lib/kubelet/seccomp/disklet/launcher.json";
 

@@ -8,9 +8,9 @@ use super::reader::MOST_AT_ONCE;
 use crate::image::Image;
 use crate::qcow2::{ClusterSize, Compression};
 
-/// What tables and buffers may take. The program itself takes some more; all
+/// What tables and buffers may take. The program itself takes 15 MiB more; all
 /// in all a process shall stay below 96 MiB.
-const MEMORY: u64 = 82 << 20;
+const MEMORY: u64 = 72 << 20;
 
 /// Chunks that are ready before their turn. More of them would not make the
 /// one writer faster, however many threads there are.

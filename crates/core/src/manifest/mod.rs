@@ -25,7 +25,6 @@ mod volume;
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::sync::Arc;
 
 pub use account::ServiceAccount;
 pub use annotations::{
@@ -52,7 +51,7 @@ pub use vm::{
 };
 pub use volume::{FlexVolume, SecretRef, Volume, VolumeSource};
 
-use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::diag::{Diagnostic, Diagnostics, Origin, Place};
 use crate::names::{ImageName, Namespace, ObjectName};
 use crate::yaml::{self, Limits, Spanned, View};
 use kinds::{is_ours, kind_of, listed_in, skip};
@@ -88,8 +87,8 @@ pub struct Objects {
 /// One text of the input.
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// Its name for messages: a path as the user gave it, or `<stdin>`.
-    pub name: Arc<str>,
+    /// Its name for messages: a path as the user gave it, `<stdin>`, or an object.
+    pub name: Origin,
     /// The text.
     pub text: String,
 }

@@ -1,10 +1,8 @@
 //! Reading typed values out of a tree, with every problem reported at its
 //! place instead of ending the reading.
 
-use std::sync::Arc;
-
 use super::{Entry, Node, Value};
-use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos, is_slip, nearest};
+use crate::diag::{Diagnostic, Diagnostics, FieldPath, Origin, Place, Pos, is_slip, nearest};
 use crate::text::{Data, Text};
 use crate::units::{ByteSize, parse_quantity};
 
@@ -39,7 +37,7 @@ pub struct View<'n> {
 impl<'n> View<'n> {
     /// The root of a document.
     #[must_use]
-    pub fn root(node: &'n Node, file: &Arc<str>) -> Self {
+    pub fn root(node: &'n Node, file: &Origin) -> Self {
         Self {
             node,
             place: Place {

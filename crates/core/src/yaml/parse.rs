@@ -4,12 +4,11 @@
 //! as all the nodes it stands for: a small file cannot become a huge tree.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput, Tag};
 
 use super::{Entry, Node, Reader, Value};
-use crate::diag::{Diagnostic, FieldPath, Place, Pos};
+use crate::diag::{Diagnostic, FieldPath, Origin, Place, Pos};
 
 /// What a document may cost.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +45,7 @@ pub struct ParseError {
 impl ParseError {
     /// To be told as a problem of a file.
     #[must_use]
-    pub fn in_file(self, file: &Arc<str>) -> Diagnostic {
+    pub fn in_file(self, file: &Origin) -> Diagnostic {
         let place = Place {
             file: file.clone(),
             pos: self.pos,

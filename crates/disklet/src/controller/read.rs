@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use disklet::cluster::words::sentence;
-use disklet_core::diag::{Diagnostic, Diagnostics};
+use disklet_core::diag::{Diagnostic, Diagnostics, Origin};
 use disklet_core::manifest::{DiskSource, Input, Objects, VmObject};
 use disklet_core::names::Namespace;
 use kube::Resource;
@@ -62,7 +62,7 @@ pub(super) fn objects(given: &[&Value]) -> Objects {
     };
     for object in given {
         let input = Input {
-            name: "object".into(),
+            name: Origin::object(""),
             text: object.to_string(),
         };
         objects.read(&input, &default, &mut diags);

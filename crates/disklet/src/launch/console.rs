@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::termios::{OptionalActions, isatty, tcgetattr, tcsetattr};
@@ -59,6 +59,7 @@ impl Console {
     }
 
     fn accept(self: &Arc<Self>, listener: &UnixListener) {
+        let mut reader: Option<JoinHandle<()>> = None;
         loop {
             let Ok((stream, _)) = listener.accept() else {
                 // No descriptors are left, for instance.
@@ -70,8 +71,12 @@ impl Console {
                 let _ = old.shutdown(std::net::Shutdown::Both);
             }
             self.changed.notify_all();
-            let console = Arc::clone(self);
-            thread::spawn(move || console.read_guest(&stream));
+            let (console, before) = (Arc::clone(self), reader.take());
+            reader = Some(thread::spawn(move || {
+                // What the first has written comes before the second's first byte.
+                drop(before.map(JoinHandle::join));
+                console.read_guest(&stream);
+            }));
         }
     }
 

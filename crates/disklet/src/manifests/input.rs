@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::sync::Arc;
 
-use disklet_core::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
+use disklet_core::diag::{Diagnostic, Diagnostics, FieldPath, Origin, Place, Pos};
 use disklet_core::manifest::{Input, MAX_INPUT_BYTES, MAX_RUN_BYTES};
 
 use super::ManifestArgs;
@@ -103,7 +103,10 @@ impl Reader {
             }
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Some(Input { name, text }),
+            Ok(text) => Some(Input {
+                name: name.into(),
+                text,
+            }),
             Err(error) => {
                 diags.push(not_text(&name, &error));
                 None
@@ -183,7 +186,7 @@ fn unreadable(name: &Arc<str>, error: &io::Error) -> Diagnostic {
 /// A file as such: what is wrong is on none of its lines.
 fn whole(name: &Arc<str>) -> Place {
     Place {
-        file: name.clone(),
+        file: Origin::from(name.clone()),
         pos: Pos { line: 0, column: 0 },
         path: FieldPath::default(),
     }

@@ -1,10 +1,9 @@
 //! Has what plans look for come from the cluster, until nothing new is asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use disklet_core::config::Config;
-use disklet_core::diag::Diagnostics;
+use disklet_core::diag::{Diagnostics, Origin};
 use disklet_core::facts::Facts;
 use disklet_core::manifest::{Input, Objects};
 use disklet_core::resolve::{Reference, Unseen, resolve_seeing};
@@ -25,8 +24,6 @@ pub(super) struct Known<'k> {
     pub(super) without_config: bool,
     /// What may not be read, or is not yet there to be read, and why.
     pub(super) hidden: BTreeMap<Reference, String>,
-    /// Names of inputs that are objects of the cluster: they have no lines.
-    pub(super) from_cluster: BTreeSet<Arc<str>>,
 }
 
 impl Known<'_> {
@@ -34,10 +31,8 @@ impl Known<'_> {
     pub(super) fn read(&mut self, object: &Value) {
         let kind = object["kind"].as_str().unwrap_or_default();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let name: Arc<str> = format!("{kind} {name}").into();
-        self.from_cluster.insert(Arc::clone(&name));
         let input = Input {
-            name,
+            name: Origin::object(format!("{kind} {name}")),
             text: object.to_string(),
         };
         let namespace = &self.cluster.namespace;

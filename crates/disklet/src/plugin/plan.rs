@@ -1,6 +1,6 @@
 //! `kubectl disklet plan`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use disklet::manifests::{DiagnosticsFormat, ManifestArgs};
@@ -34,7 +34,6 @@ pub(super) async fn plan(args: &PlanArgs, cluster: &Cluster) -> Result<ExitCode,
         diags,
         without_config: false,
         hidden: BTreeMap::new(),
-        from_cluster: BTreeSet::new(),
     };
     if args.config.is_none() {
         configure(args, &mut known).await?;
@@ -135,14 +134,7 @@ fn resolve(known: &mut Known<'_>) -> Vec<Plan> {
 
 fn conclude(args: &PlanArgs, known: Known<'_>, plans: &[Plan]) -> ExitCode {
     let errors = known.diags.errors();
-    let mut told = known.diags.into_sorted();
-    for told in &mut told {
-        // Lines and columns mean nothing to people who see an object of a cluster.
-        let place = told.place.as_mut();
-        if let Some(place) = place.filter(|place| known.from_cluster.contains(&place.file)) {
-            place.pos.line = 0;
-        }
-    }
+    let told = known.diags.into_sorted();
     let told: Vec<_> = told
         .into_iter()
         .map(|told| told.in_words_of(|_| None))

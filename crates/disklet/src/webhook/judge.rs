@@ -3,7 +3,7 @@
 //! objects or on a node is decided when the VM is launched.
 
 use disklet_core::config::Config;
-use disklet_core::diag::{Diagnostic, Diagnostics, Severity};
+use disklet_core::diag::{Diagnostic, Diagnostics, Origin, Severity};
 use disklet_core::facts::Facts;
 use disklet_core::manifest::{Input, Objects, VmObject};
 use disklet_core::names::Namespace;
@@ -26,7 +26,7 @@ pub(crate) struct Judgement {
 pub(crate) fn judge(object: &Value, namespace: &Namespace) -> Judgement {
     let (mut objects, mut diags) = (Objects::default(), Diagnostics::default());
     let input = Input {
-        name: "object".into(),
+        name: Origin::object(""),
         text: written(object).to_string(),
     };
     objects.read(&input, namespace, &mut diags);

@@ -8,7 +8,7 @@ use disklet::pull::{Observer, ensure};
 use disklet::report::with_causes;
 use disklet::store::{Reliance, Store};
 use disklet_core::config::Config;
-use disklet_core::diag::{Diagnostics, Severity};
+use disklet_core::diag::{Diagnostics, Origin, Severity};
 use disklet_core::facts::{Fact, Facts, Questions};
 use disklet_core::manifest::{Input, Objects};
 use disklet_core::plan::{Claimed, Plan, Source};
@@ -142,12 +142,11 @@ impl Known<'_> {
         for text in &self.texts {
             let name = |key: &str| text["metadata"][key].as_str().unwrap_or_default();
             let input = Input {
-                name: format!(
+                name: Origin::object(format!(
                     "{} {}",
                     text["kind"].as_str().unwrap_or_default(),
                     name("name")
-                )
-                .into(),
+                )),
                 text: text.to_string(),
             };
             objects.read(&input, &self.pod.namespace, &mut diags);
@@ -190,18 +189,12 @@ impl Known<'_> {
     }
 }
 
-/// Everything that is wrong: what, in which field, and what to do. Lines and
-/// columns mean nothing to people who see an object of a cluster.
+/// Everything that is wrong: what, in which field, and what to do.
 fn in_words(diags: Diagnostics) -> String {
     let errors = diags.into_sorted().into_iter();
     let errors = errors.filter(|it| it.severity == Severity::Error);
     let lines: Vec<_> = errors
-        .map(|mut error| {
-            if let Some(place) = &mut error.place {
-                place.pos.line = 0;
-            }
-            error.in_words_of(|_| None).to_string()
-        })
+        .map(|error| error.in_words_of(|_| None).to_string())
         .collect();
     match lines.is_empty() {
         true => "the VM has no plan".to_owned(),

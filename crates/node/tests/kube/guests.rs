@@ -9,29 +9,25 @@ use super::{Tenant, cluster_directory, on_node, repository, run, until};
 /// The node that VMs run on.
 pub(crate) const NODE: &str = "node1";
 
+/// Takes a disk into the node's image store.
+pub(crate) fn have_image(name: &str, file: &Path) {
+    let disklet = cluster_directory().join("shared/disklet");
+    let (disklet, file) = (disklet.display().to_string(), file.display().to_string());
+    let image = format!("virtlet.cloud/{name}");
+    on_node(NODE, &[&disklet, "images", "pull", &image, "--from", &file]);
+}
+
 /// The guest with Linux is in the node's image store.
 pub(crate) fn have_small_guest() {
-    let script = repository().join("script/lib/guest_image.sh");
-    let image = run(Command::new("bash").arg(script).arg("small"));
-    let shared = cluster_directory().join("shared");
-    let file = shared.join("small.img");
-    if !Path::new(&file).exists() {
+    let file = cluster_directory().join("shared/small.img");
+    if !file.exists() {
+        let script = repository().join("script/lib/guest_image.sh");
+        let image = run(Command::new("bash").arg(script).arg("small"));
         run(Command::new("cp")
             .args(["--sparse=always", image.trim()])
             .arg(&file));
     }
-    let (disklet, file) = (shared.join("disklet"), file.display().to_string());
-    on_node(
-        NODE,
-        &[
-            &disklet.display().to_string(),
-            "images",
-            "pull",
-            "virtlet.cloud/small",
-            "--from",
-            &file,
-        ],
-    );
+    have_image("small", &file);
 }
 
 /// A VM whose root is the guest, with more disks, in lines of YAML, and commands

@@ -8,9 +8,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::kube::{Tenant, on_node, repository, run, until};
-
-pub(crate) const NODE: &str = "node1";
+use super::kube::guests::{NODE, have_image};
+use super::kube::{Tenant, cluster_directory, on_node, repository, run, until};
 
 /// Everything that VMs leave while they are there. Names of VMs are in most lines.
 const LOOK: &str = r#"
@@ -61,32 +60,11 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     alone
 }
 
-/// Takes a disk into the node's image store.
-fn have_image(name: &str, file: &str) {
-    let dir = std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this");
-    let disklet = format!("{dir}/shared/disklet");
-    let image = format!("virtlet.cloud/{name}");
-    on_node(NODE, &[&disklet, "images", "pull", &image, "--from", file]);
-}
-
 /// A guest that does nothing: its disk is blank, and the BIOS gives up.
 pub(crate) fn have_idle_guest() {
-    let dir = std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this");
-    let file = format!("{dir}/shared/idle.img");
-    run(Command::new("truncate").args(["-s", "1M", &file]));
+    let file = cluster_directory().join("shared/idle.img");
+    run(Command::new("truncate").args(["-s", "1M"]).arg(&file));
     have_image("idle", &file);
-}
-
-/// The guest with Linux.
-pub(crate) fn have_small_guest() {
-    let dir = std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this");
-    let file = format!("{dir}/shared/small.img");
-    if !std::path::Path::new(&file).exists() {
-        let script = repository().join("script/lib/guest_image.sh");
-        let image = run(Command::new(script).arg("small"));
-        run(Command::new("cp").args(["--sparse=always", image.trim(), &file]));
-    }
-    have_image("small", &file);
 }
 
 /// A VM that does nothing, and that goes soon.
@@ -103,30 +81,6 @@ spec:
     devices:
       disks:
       - source: {{image: {{name: virtlet.cloud/idle}}}}
-"
-    )
-}
-
-/// A VM whose Linux runs these lines.
-pub(crate) fn small_vm(name: &str, disks: &str, guest: &[&str]) -> String {
-    let lines = guest.iter();
-    let lines: String = lines
-        .map(|line| format!("\n      #guest: {line}"))
-        .collect();
-    format!(
-        "apiVersion: disklet.io/v1alpha1
-kind: VM
-metadata: {{name: {name}}}
-spec:
-  domain:
-    memory: 128Mi
-    devices:
-      disks:
-      - source: {{image: {{name: virtlet.cloud/small}}}}
-{disks}
-  cloudInit:
-    userData: |
-      #!/bin/sh{lines}
 "
     )
 }

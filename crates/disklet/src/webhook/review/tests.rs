@@ -78,6 +78,19 @@ fn a_bad_vm_is_refused_with_all_that_is_wrong() {
     assert_eq!(answer, expected);
 }
 
+/// Nobody has seen the text that it was sent as.
+#[test]
+fn another_place_is_told_by_its_field() {
+    let disk = json!({"source": {"pvc": {"claimname": "data"}}});
+    let spec = json!({"domain": {"devices": {"disks": [disk, disk]}}});
+    let answer = answered(&review("CREATE", &vm(&spec), &Value::Null));
+    let message = message(&answer);
+    assert!(
+        message.contains("the first is at spec.domain.devices.disks[0]"),
+        "{message}"
+    );
+}
+
 #[test]
 fn a_good_vm_is_allowed_without_a_word() {
     let answer = answered(&review("CREATE", &good(), &Value::Null));
