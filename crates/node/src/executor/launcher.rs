@@ -191,4 +191,55 @@ mod tests {
         assert_eq!(groups_of("", &pod()), []);
         assert_eq!(groups_of("x\n::\n", &pod()), []);
     }
+
+    /// A process that does nothing, until it is dropped.
+    struct Idle(std::process::Child);
+
+    impl Idle {
+        fn start() -> Self {
+            let mut sleep = std::process::Command::new("sleep");
+            Self(sleep.arg("600").spawn().unwrap())
+        }
+    }
+
+    impl Drop for Idle {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    /// A host on which there is only the kernel's second version.
+    fn second_version(scratch: &Path) -> PathBuf {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let mut mounts = mounts.lines().map(|line| line.split(' '));
+        let mount = mounts.find_map(|mut line| {
+            let place = line.nth(1)?;
+            (line.next() == Some("cgroup2")).then(|| PathBuf::from(place))
+        });
+        let mount = mount.expect("the kernel has a cgroup2 hierarchy, and it is mounted");
+        fs::create_dir_all(scratch.join("sys/fs")).unwrap();
+        std::os::unix::fs::symlink(&mount, scratch.join("sys/fs/cgroup")).unwrap();
+        mount
+    }
+
+    #[test]
+    #[ignore = "needs root and a cgroup2 hierarchy: script/test"]
+    fn a_process_joins_a_launcher_in_the_one_hierarchy_of_version_two() {
+        let scratch = std::env::temp_dir().join(format!("disklet-cgroup2-{}", std::process::id()));
+        let pods = second_version(&scratch).join(format!("disklet-test-{}", std::process::id()));
+        let group = pods.join(format!("pod{}", pod())).join("c1");
+        fs::create_dir_all(&group).unwrap();
+        let (launcher, qemu) = (Idle::start(), Idle::start());
+        fs::write(group.join("cgroup.procs"), launcher.0.id().to_string()).unwrap();
+        let root = scratch.to_str().unwrap();
+        join(Host(root), qemu.0.id(), launcher.0.id(), &pod()).unwrap();
+        let there = fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        assert!(there.lines().any(|it| it == qemu.0.id().to_string()));
+        drop((launcher, qemu));
+        for left in [&group, group.parent().unwrap(), &pods] {
+            fs::remove_dir(left).unwrap();
+        }
+        fs::remove_dir_all(&scratch).unwrap();
+    }
 }
