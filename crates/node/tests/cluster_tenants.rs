@@ -44,12 +44,9 @@ fn what_is_in_other_namespaces_is_out_of_reach() {
     ];
     for (nth, name) in claims.iter().enumerate() {
         let vm_name = format!("claims-{nth}");
-        tenant.apply(&vm(
-            &vm_name,
-            &format!("      - {{source: {{pvc: {{claimname: \"{name}\"}}}}}}"),
-            &["stay"],
-        ));
-        assert_refused(&tenant, &vm_name, name);
+        let disk = format!("      - {{source: {{pvc: {{claimname: \"{name}\"}}}}}}");
+        let manifest = vm(&vm_name, &disk, &["stay"]);
+        assert_refused(&tenant, &folder, &manifest, name);
     }
     for (nth, name) in [format!("../{victim}/secrets/key"), format!("{victim}/key")]
         .iter()
@@ -58,8 +55,8 @@ fn what_is_in_other_namespaces_is_out_of_reach() {
         let vm_name = format!("secrets-{nth}");
         let manifest = vm(&vm_name, "", &["stay"]);
         let (manifest, _) = manifest.split_once("    userData").expect("user data");
-        tenant.apply(&format!("{manifest}    secretRef: {{name: \"{name}\"}}\n"));
-        assert_refused(&tenant, &vm_name, name);
+        let manifest = format!("{manifest}    secretRef: {{name: \"{name}\"}}\n");
+        assert_refused(&tenant, &folder, &manifest, name);
     }
 
     // By their plain names there are none in the tenant's namespace.
@@ -83,13 +80,12 @@ fn what_is_in_other_namespaces_is_out_of_reach() {
     assert!(!is_open(&volume.join("disk.img")));
 }
 
-fn assert_refused(tenant: &Tenant, name: &str, wanted: &str) {
-    let vm = format!("vm/{name}");
-    tenant.await_field(20, &vm, &format!("{ACCEPTED}.reason"), "Refused");
-    let message = tenant.field(&vm, &format!("{ACCEPTED}.message"));
-    let message = message.expect("a message");
-    assert!(message.contains(wanted), "{message}");
-    assert_eq!(tenant.field(&format!("pod/{name}"), ".metadata.name"), None);
+/// The API server does not take it. Without its webhook the controller would say the
+/// same, which its own tests show.
+fn assert_refused(tenant: &Tenant, folder: &Folder, manifest: &str, wanted: &str) {
+    let (created, said) = create(tenant, folder, manifest);
+    assert!(!created && said.contains(wanted), "{said}");
+    assert_eq!(tenant.kubectl(&["get", "vms", "-o", "name"]), "");
 }
 
 /// An object near the 1.5 MB that etcd takes.
@@ -103,27 +99,34 @@ fn huge_objects_are_refused_and_disturb_nobody() {
     let disks: String = (0..20_000)
         .map(|n| disk(&format!("disk-{n}"), ""))
         .collect();
-    create(&tenant, &folder, &vm("thousands", &disks, &["stay"]));
-    tenant.await_field(60, "vm/thousands", &format!("{ACCEPTED}.reason"), "Refused");
-    let message = tenant.field("vm/thousands", &format!("{ACCEPTED}.message"));
-    let message = message.expect("a message");
-    assert!(message.contains("20001 disks"), "{message}");
+    let thousands = vm("thousands", &disks, &["stay"]);
+    assert_refused(&tenant, &folder, &thousands, "20001 disks");
     // Much text is no harm: the guest gets it.
     let text = "x".repeat(1 << 20);
     let much = vm("much-text", "", &["stay".to_owned(), format!(": {text}")]);
     // The guest need not be up to be ended.
     let much = much.replace("spec:\n", "spec:\n  terminationGracePeriodSeconds: 5\n");
-    create(&tenant, &folder, &much);
+    let (created, said) = create(&tenant, &folder, &much);
+    assert!(created, "{said}");
+    // As many entries as there is room for take the controller no time.
+    let entries: String = (0..80_000).map(|n| format!("      key-{n}: x\n")).collect();
+    let many = vm("many-entries", "", &["stay"]).replace(
+        "  cloudInit:\n",
+        &format!("  running: false\n  cloudInit:\n    metaData:\n{entries}"),
+    );
+    let (created, said) = create(&tenant, &folder, &many);
+    assert!(created, "{said}");
+    tenant.await_field(20, "vm/many-entries", &format!("{ACCEPTED}.status"), "True");
     tenant.await_field(120, "vm/much-text", ".status.phase", "Running");
-    tenant.kubectl(&["delete", "vm", "thousands", "much-text", "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", "many-entries", "much-text", "--timeout=90s"]);
     assert_eq!(restarts(), before, "a program of ours has ended");
 }
 
 /// `kubectl apply` would keep a copy of it in an annotation, which is too large.
-fn create(tenant: &Tenant, folder: &Folder, manifest: &str) {
+fn create(tenant: &Tenant, folder: &Folder, manifest: &str) -> (bool, String) {
     let file = folder.0.join("manifest.yaml");
     fs::write(&file, manifest).expect("a file");
-    tenant.kubectl(&["create", "-f", &file.display().to_string()]);
+    tenant.try_kubectl(&["create", "-f", &file.display().to_string()])
 }
 
 /// How often our programs were started again.

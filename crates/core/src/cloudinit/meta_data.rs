@@ -1,15 +1,29 @@
 //! meta-data: who the guest is.
 
+use std::collections::HashMap;
+
 use super::{CloudInitSpec, ImageType, secrets};
 use crate::text::{Data, Text};
 
 /// The document of `spec`. What the user sets there wins, entry by entry.
 pub(super) fn document(spec: &CloudInitSpec) -> Data {
     let mut entries = generated(spec);
-    for (key, value) in &spec.meta_data {
-        match entries.iter_mut().find(|(known, _)| known == key) {
-            Some((_, generated)) => *generated = value.clone(),
-            None => entries.push((key.clone(), value.clone())),
+    // A tenant may write a hundred thousand: none is looked for among the others.
+    let (keys, mut users): (Vec<_>, HashMap<_, _>) = (
+        spec.meta_data.iter().map(|(key, _)| key).collect(),
+        spec.meta_data
+            .iter()
+            .map(|(key, value)| (key, value))
+            .collect(),
+    );
+    for (key, generated) in &mut entries {
+        if let Some(value) = users.remove(key) {
+            *generated = value.clone();
+        }
+    }
+    for key in keys {
+        if let Some(value) = users.remove(key) {
+            entries.push((key.clone(), value.clone()));
         }
     }
     secrets::conceal(&mut entries);
@@ -116,6 +130,18 @@ mod tests {
         assert_eq!(document.get("uuid"), Some(&Data::text("mine")));
         assert_eq!(document.get("local-hostname"), Some(&Data::text("host")));
         assert_eq!(document.get("hostname"), Some(&Data::text("other")));
+    }
+
+    #[test]
+    fn many_entries_keep_their_order() {
+        let mut spec = spec();
+        let keys = (0..110_000).map(|n| format!("key-{n}"));
+        spec.meta_data = keys.map(|key| (key, Data::text("x"))).collect();
+        let Data::Map(entries) = document(&spec) else {
+            panic!("a map");
+        };
+        let written = spec.meta_data.iter().map(|(key, _)| key);
+        assert!(entries[2..].iter().map(|(key, _)| key).eq(written));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use kube::api::Api;
 use kube::runtime::wait::{await_condition, conditions};
@@ -12,7 +13,12 @@ use super::act::Failure;
 use super::context::Context;
 use super::objects::{Key, LauncherPod};
 
-/// Pods of others. Each is watched until it is gone.
+/// Anybody can make many; a watch of each would be paid by all.
+const MOST_WATCHED: usize = 64;
+/// When a VM is looked at again that there is no watch for.
+const LATER: Duration = Duration::from_secs(60);
+
+/// Pods of others. Each is watched until it is gone, if they are few.
 #[derive(Debug, Default)]
 pub(super) struct Strangers(Arc<Mutex<HashMap<Key, Arc<LauncherPod>>>>);
 
@@ -26,9 +32,9 @@ impl Strangers {
     /// at again when it is gone.
     pub(super) fn found(&self, context: &Context, key: &Key, pod: Arc<LauncherPod>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let before = {
+        let (before, number) = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            all.insert(key.clone(), pod)
+            (all.insert(key.clone(), pod), all.len())
         };
         if before.is_some() {
             return;
@@ -37,9 +43,13 @@ impl Strangers {
         let pods: Api<LauncherPod> = Api::namespaced(context.client.clone(), &key.namespace);
         let (all, queues, key) = (Arc::clone(&self.0), context.queues.clone(), key.clone());
         tokio::spawn(async move {
-            let gone = conditions::is_deleted(&uid);
-            if let Err(error) = await_condition(pods, &key.name, gone).await {
-                warn!(vm = %key, %error, "the other pod is no longer watched");
+            if number > MOST_WATCHED {
+                tokio::time::sleep(LATER).await;
+            } else {
+                let gone = conditions::is_deleted(&uid);
+                if let Err(error) = await_condition(pods, &key.name, gone).await {
+                    warn!(vm = %key, %error, "the other pod is no longer watched");
+                }
             }
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             all.remove(&key);

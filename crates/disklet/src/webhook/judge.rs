@@ -9,6 +9,7 @@ use disklet_core::manifest::{Input, Objects, VmObject};
 use disklet_core::names::Namespace;
 use disklet_core::resolve::{Unseen, resolve_seeing};
 use serde_json::{Map, Value};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// A VM as it was read, and what is to be said of it.
 #[derive(Debug, Default)]
@@ -23,7 +24,19 @@ pub(crate) struct Judgement {
 
 /// Judges a VM object of a cluster. Its status, and what others keep in its
 /// metadata, are not its author's.
+///
+/// A megabyte takes a while: whatever else the thread has to do, others do.
 pub(crate) fn judge(object: &Value, namespace: &Namespace) -> Judgement {
+    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match runtime {
+        Ok(RuntimeFlavor::MultiThread) => {
+            tokio::task::block_in_place(|| judge_here(object, namespace))
+        }
+        _ => judge_here(object, namespace),
+    }
+}
+
+fn judge_here(object: &Value, namespace: &Namespace) -> Judgement {
     let (mut objects, mut diags) = (Objects::default(), Diagnostics::default());
     let input = Input {
         name: Origin::object(""),

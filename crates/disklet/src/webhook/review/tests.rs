@@ -91,6 +91,19 @@ fn another_place_is_told_by_its_field() {
     );
 }
 
+/// Searching each of them among the others would take half a minute.
+#[test]
+fn as_many_entries_as_an_object_can_have_are_judged_soon() {
+    let mut many = good();
+    let entries = (0..80_000).map(|n| (format!("key-{n}"), json!("x")));
+    many["spec"]["cloudInit"]["metaData"] = Value::Object(entries.collect());
+    let begun = std::time::Instant::now();
+    let answer = answered(&review("CREATE", &many, &Value::Null));
+    assert_eq!(message(&answer), "allowed");
+    let took = begun.elapsed();
+    assert!(took < std::time::Duration::from_secs(8), "{took:?}");
+}
+
 #[test]
 fn a_good_vm_is_allowed_without_a_word() {
     let answer = answered(&review("CREATE", &good(), &Value::Null));
