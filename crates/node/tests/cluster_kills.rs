@@ -13,7 +13,7 @@ mod world;
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::guests::{NODE, have_small_guest, vm};
 use kube::{Tenant, repository, run, until};
@@ -125,6 +125,19 @@ fn script_kube(arguments: &[&str]) {
     run(Command::new(repository().join("script/kube")).args(arguments));
 }
 
+/// The kubelet starts it again, later and later: if it takes its time, there is another
+/// pod instead.
+fn come_back(component: &str, program: &str) {
+    let end = Instant::now() + Duration::from_secs(8);
+    while processes(program).is_empty() {
+        if Instant::now() > end {
+            return replace_pod(component);
+        }
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    pod_of(component);
+}
+
 impl Part {
     fn kill(self) {
         let ours = |beginning: &str| processes(beginning).iter().for_each(|it| kill(it));
@@ -136,11 +149,11 @@ impl Part {
         }
     }
 
-    /// Whoever was killed comes back; pods at once, rather than later and later.
+    /// Whoever was killed comes back.
     fn mend(self) {
         match self {
-            Self::Agent => replace_pod("agent"),
-            Self::Controller => replace_pod("controller"),
+            Self::Agent => come_back("agent", "disklet-node agent "),
+            Self::Controller => come_back("controller", "disklet controller "),
             Self::Kubelet | Self::ApiServer => script_kube(&["up"]),
         }
     }
@@ -178,7 +191,7 @@ impl Moment {
 }
 
 fn killed_at(tenant: &Tenant, part: Part, moment: Moment) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let cell = format!("{part:?} killed at {moment:?}");
     let vm = format!("kill-{part:?}-{moment:?}").to_lowercase();
     moment.reach(tenant, &vm);
