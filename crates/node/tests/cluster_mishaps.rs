@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 
 use kube::guests::{self, NODE, have_small_guest};
 use kube::{Tenant, on_node, until};
-use world::{alone, have_idle_guest, idle_vm, kill, processes, seed, tell, until_nothing_is_left};
+use world::{
+    alone, have_idle_guest, idle_vm, kill, processes, seed, tell, until_nothing_is_left,
+    until_nothing_is_left_of,
+};
 
 /// A small filesystem on the node, at a path of its own.
 struct SmallFilesystem;
@@ -72,7 +75,6 @@ spec:
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn a_guest_whose_storage_is_full_waits_for_room() {
-    let _alone = alone();
     have_small_guest();
     let filesystem = SmallFilesystem::new();
     let tenant = Tenant::new("full");
@@ -105,7 +107,7 @@ fn a_guest_whose_storage_is_full_waits_for_room() {
     tenant.kubectl(&["delete", "vm", "full", "--timeout=90s"]);
     tenant.kubectl(&["delete", "pvc", "full"]);
     tenant.kubectl(&["delete", "pv", &format!("full-{}", tenant.name)]);
-    until_nothing_is_left(60, "a VM whose storage was full");
+    until_nothing_is_left_of(60, "full");
     drop(filesystem);
 }
 
@@ -139,7 +141,6 @@ fn await_another(tenant: &Tenant, vm: &str, qemu: &str) {
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn what_crashes_is_started_again_or_ends_with_a_reason() {
-    let _alone = alone();
     have_idle_guest();
     let tenant = Tenant::new("crash");
     let vms = ["crash-qemu", "crash-passt", "crash-launcher", "crash-shim"];
@@ -172,14 +173,13 @@ fn what_crashes_is_started_again_or_ends_with_a_reason() {
     assert!(why.is_some_and(|why| why.contains("crashed")));
     assert_eq!(tenant.domain_state("crash-never"), "");
     tenant.kubectl(&["delete", "vm", "--all", "--timeout=120s"]);
-    until_nothing_is_left(60, "VMs of which something crashed");
+    until_nothing_is_left_of(60, "crash-");
 }
 
 /// As its author says, any number of times.
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn a_vm_that_shall_not_run_leaves_the_node_and_comes_back() {
-    let _alone = alone();
     have_idle_guest();
     let tenant = Tenant::new("onoff");
     tenant.apply(&idle_vm("onoff", "Always"));
@@ -191,7 +191,7 @@ fn a_vm_that_shall_not_run_leaves_the_node_and_comes_back() {
         };
         run(false);
         tenant.await_field(60, "vm/onoff", ".status.phase", "Stopped");
-        until_nothing_is_left(30, "a VM that shall not run");
+        until_nothing_is_left_of(30, "onoff");
         assert_eq!(
             tenant.condition("onoff", "Ready", "status").as_deref(),
             Some("False")
@@ -200,7 +200,7 @@ fn a_vm_that_shall_not_run_leaves_the_node_and_comes_back() {
     }
     tenant.await_ready(120, "onoff");
     tenant.kubectl(&["delete", "vm", "onoff", "--timeout=90s"]);
-    until_nothing_is_left(30, "a VM that has come back");
+    until_nothing_is_left_of(30, "onoff");
 }
 
 /// How long a VM's guest takes to be gone, and how long the VM.

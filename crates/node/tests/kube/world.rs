@@ -21,7 +21,9 @@ for made in vms volumes cloud-init ceph uefi; do
 done
 [ ! -e /run/disklet/vms ] || find /run/disklet/vms -mindepth 1
 grep -o ' /run/disklet/vms/[^ ]*' /proc/self/mountinfo || true
-grep -la '^/usr/bin/qemu-system' /proc/[0-9]*/cmdline 2>/dev/null || true"#;
+for qemu in $(grep -la '^/usr/bin/qemu-system' /proc/[0-9]*/cmdline 2>/dev/null || true); do
+    tr '\0' ' ' <"$qemu" | sed 's/^/process /' || true
+done"#;
 
 /// What VMs have left; nothing when all of them are gone.
 pub(crate) fn left() -> String {
@@ -37,15 +39,26 @@ pub(crate) fn left() -> String {
 
 /// Nothing is left of any VM.
 pub(crate) fn until_nothing_is_left(seconds: u64, of: &str) {
+    until_none_is_left(seconds, of, |_| true);
+}
+
+/// Nothing is left of VMs whose names have this in them, whatever others do.
+pub(crate) fn until_nothing_is_left_of(seconds: u64, vm: &str) {
+    until_none_is_left(seconds, vm, |line| line.contains(vm));
+}
+
+fn until_none_is_left(seconds: u64, of: &str, is_of: impl Fn(&str) -> bool) {
     let end = Instant::now() + Duration::from_secs(seconds);
     loop {
         let left = left();
+        let left: Vec<_> = left.lines().filter(|line| is_of(line)).collect();
         if left.is_empty() {
             return;
         }
         assert!(
             Instant::now() < end,
-            "after {seconds} s something is left of {of}:\n{left}"
+            "after {seconds} s something is left of {of}:\n{}",
+            left.join("\n")
         );
         std::thread::sleep(Duration::from_millis(250));
     }
