@@ -1,14 +1,16 @@
 //! Having a guest run.
 
 use disklet_core::launch::protocol::{Ended, FromAgent, How};
+use uuid::Uuid;
 
 use super::{AGAIN, Guest, Machine};
 use crate::agent::link::Link;
 use crate::agent::planning::{NoPlan, Planned, plan};
+use crate::agent::pod::LauncherPod;
 use crate::agent::progress::Told as Progress;
 use crate::failure::Result;
 use crate::libvirt::{End, Libvirt, State};
-use crate::record::{Phase, Record, Records};
+use crate::record::{Held, Phase, Record, Records};
 use crate::verbs::Node;
 
 impl Machine {
@@ -63,10 +65,13 @@ impl Machine {
             records: &records,
             launcher: Some(link.process),
         };
-        let done = self.carry_out(&node, &planned);
-        done.map_err(|failure| match libvirt.is_alive() {
-            true => failure,
-            false => failure.into_outage(),
+        let done = self.hold(&node, planned.plan.uuid).and_then(|held| {
+            self.carry_out(&node, &planned, held)
+                .map_err(NoPlan::Failed)
+        });
+        done.map_err(|no_plan| match no_plan {
+            NoPlan::Failed(failure) if !libvirt.is_alive() => failure.into_outage().into(),
+            other => other,
         })?;
         let name = &shared.node;
         let note = format!("the guest runs on node {name}");
@@ -96,19 +101,83 @@ impl Machine {
         self.record(records)
     }
 
-    fn carry_out(&self, node: &Node<'_>, planned: &Planned) -> Result<()> {
-        let plan = &planned.plan;
-        let mut held = node.records.hold(plan.uuid)?;
-        // Of a pod before this one, of which nobody has seen the end.
-        if held
-            .read()?
-            .is_some_and(|record| record.pod.as_deref() != Some(self.pod.uid.as_str()))
-        {
-            node.release(held)?;
-            held = node.records.hold(plan.uuid)?;
+    /// The place of a VM's record, where no other VM's is.
+    fn hold(&self, node: &Node<'_>, uuid: Uuid) -> std::result::Result<Held, NoPlan> {
+        let held = node.records.hold(uuid)?;
+        let record = held.read()?;
+        let Some(earlier) = record.filter(|it| it.pod.as_deref() != Some(self.pod.uid.as_str()))
+        else {
+            return Ok(held);
+        };
+        if let Some(why) = why_not_ours(&earlier, &self.pod) {
+            return Err(NoPlan::Refused(why));
         }
+        node.release(held)?;
+        Ok(node.records.hold(uuid)?)
+    }
+
+    fn carry_out(&self, node: &Node<'_>, planned: &Planned, held: Held) -> Result<()> {
+        let plan = &planned.plan;
         let held = node.prepare(plan, held, &self.unwanted)?;
         node.start(plan, &held, &self.unwanted)?;
         node.set_phase(&held, Phase::Running)
+    }
+}
+
+/// Why a record under this VM's UUID is not of a pod before this one, of which
+/// nobody has seen the end. Who chooses a UUID may choose that of another VM.
+/// There is one pod of a name: what has ours and is not it, is gone.
+fn why_not_ours(record: &Record, pod: &LauncherPod) -> Option<String> {
+    let is_of_namespace = record.namespace == pod.namespace.as_str();
+    if record.pod.is_some() && is_of_namespace && record.name == pod.name.as_str() {
+        return None;
+    }
+    // Tenants do not learn the names of others.
+    let other = match is_of_namespace {
+        true => format!("VM {}", record.name),
+        false => "another VM".to_owned(),
+    };
+    let uuid = record.uuid;
+    Some(format!(
+        "{other} on this node has the UUID {uuid}\n  help: choose another UUID, or delete the other VM"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use disklet_core::names::PodUid;
+
+    use super::*;
+
+    fn record(namespace: &str, name: &str, pod: Option<&str>) -> Record {
+        Record {
+            version: 1,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uuid: Uuid::from_u128(7),
+            created: 0,
+            libvirt: "qemu:///system".to_owned(),
+            phase: Phase::Running,
+            pod: pod.map(str::to_owned),
+            disks: 1,
+            images: Vec::new(),
+            made: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_what_an_earlier_pod_of_the_name_has_left_is_taken_over() {
+        let uid = PodUid::parse("0b6f8c1e-3c3e-4d3e-9a86-3f6b2f5f9c11").unwrap();
+        let pod = LauncherPod::vanished(uid, "mine", "db").unwrap();
+        let why = |namespace, name, pod_uid| why_not_ours(&record(namespace, name, pod_uid), &pod);
+        let earlier = Some("11111111-3c3e-4d3e-9a86-3f6b2f5f9c11");
+        assert_eq!(why("mine", "db", earlier), None);
+        let of_neighbour = why("mine", "web", earlier).unwrap();
+        assert!(of_neighbour.contains("VM web on this node has the UUID"));
+        let of_stranger = why("theirs", "crown-jewels", earlier).unwrap();
+        assert!(of_stranger.starts_with("another VM on this node has the UUID"));
+        assert!(!of_stranger.contains("theirs") && !of_stranger.contains("crown-jewels"));
+        // Nobody's but who said `disklet up` on the node.
+        assert!(why("mine", "db", None).is_some());
     }
 }

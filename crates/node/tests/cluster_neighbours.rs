@@ -1,0 +1,74 @@
+//! Tenants who say that they are somebody else: neighbours notice nothing.
+
+#![expect(
+    clippy::expect_used,
+    reason = "where a helper cannot go on, the test has failed"
+)]
+
+#[allow(dead_code, reason = "others need the rest")]
+mod kube;
+#[path = "kube/world.rs"]
+mod world;
+
+use kube::{Tenant, until};
+use world::{alone, have_idle_guest, idle_vm, until_nothing_is_left};
+
+const UUID: &str = "7d9f1c52-6a0b-4b5e-8d2c-0a5b6d1e4f30";
+
+fn vm_with_uuid(name: &str) -> String {
+    let memory = "    memory: 32Mi\n";
+    let firmware = format!("{memory}    firmware: {{uuid: {UUID}}}\n");
+    let vm = idle_vm(name, "OnFailure").replace(memory, &firmware);
+    assert!(vm.contains(UUID));
+    vm
+}
+
+/// Who says the UUID of another VM does not get that VM's things, nor end it.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn a_uuid_that_another_vm_has_is_refused() {
+    let _alone = alone();
+    have_idle_guest();
+    let (owner, thief) = (Tenant::new("uuid-owner"), Tenant::new("uuid-thief"));
+    owner.apply(&vm_with_uuid("jewels"));
+    owner.await_ready(120, "jewels");
+    let qemu = owner.qemu("jewels").expect("QEMU runs");
+    let (owner_name, none) = (owner.name.as_str(), None);
+    let cases = [
+        (
+            &thief,
+            "second",
+            "another VM on this node has the UUID",
+            Some(owner_name),
+        ),
+        (&owner, "third", "VM jewels on this node has the UUID", none),
+    ];
+    for (tenant, vm, wanted, hidden) in cases {
+        tenant.apply(&vm_with_uuid(vm));
+        let why = until(90, &format!("{vm} is refused"), || {
+            let reason = tenant.condition(vm, "Ready", "reason")?;
+            assert_eq!(reason, "Refused", "{vm}");
+            tenant.condition(vm, "Ready", "message")
+        });
+        assert!(why.contains(wanted) && why.contains(UUID), "{why}");
+        let events = tenant.kubectl(&["get", "events", "-o", "yaml"]);
+        for hidden in hidden.into_iter().chain(hidden.map(|_| "jewels")) {
+            assert!(!why.contains(hidden), "{hidden} is in {why}");
+            assert!(!events.contains(hidden), "{hidden} is in {events}");
+        }
+        assert_eq!(tenant.qemu(vm), None, "{vm}");
+    }
+    // It is started again and again, and changes nothing.
+    std::thread::sleep(std::time::Duration::from_secs(15));
+    assert_eq!(owner.qemu("jewels"), Some(qemu));
+    owner.await_ready(5, "jewels");
+    thief.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
+    assert_eq!(owner.domain_state("jewels"), "running");
+    // Nor is a VM kept by the UUID of one that is gone.
+    owner.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
+    until_nothing_is_left(30, "VMs of one UUID");
+    thief.apply(&vm_with_uuid("second"));
+    thief.await_ready(120, "second");
+    thief.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
+    until_nothing_is_left(30, "a VM of a UUID that was another's");
+}
