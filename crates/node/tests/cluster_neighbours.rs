@@ -1,4 +1,5 @@
-//! Tenants who say that they are somebody else: neighbours notice nothing.
+//! Tenants who say that they are somebody else, or who change what is ours in their
+//! own pods: neighbours notice nothing, and nothing is left.
 
 #![expect(
     clippy::expect_used,
@@ -11,7 +12,7 @@ mod kube;
 mod world;
 
 use kube::{Tenant, until};
-use world::{alone, have_idle_guest, idle_vm, until_nothing_is_left};
+use world::{alone, have_idle_guest, idle_vm, replace_pod, until_nothing_is_left};
 
 const UUID: &str = "7d9f1c52-6a0b-4b5e-8d2c-0a5b6d1e4f30";
 
@@ -71,4 +72,71 @@ fn a_uuid_that_another_vm_has_is_refused() {
     thief.await_ready(120, "second");
     thief.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
     until_nothing_is_left(30, "a VM of a UUID that was another's");
+}
+
+/// Takes away what says that a pod is a launcher.
+fn strip(tenant: &Tenant, vm: &str, what: &str) {
+    let change = format!("[{{\"op\":\"remove\",\"path\":\"/metadata/{what}\"}}]");
+    tenant.kubectl(&["patch", "pod", vm, "--type=json", "-p", &change]);
+}
+
+const OWNER: &str = "ownerReferences";
+const LABEL: &str = "labels/disklet.io~1vm";
+const FINALIZER: &str = "finalizers";
+
+/// The agent knows its pods, whatever becomes of their labels and owners.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn a_launcher_that_its_tenant_has_changed_leaves_nothing() {
+    let _alone = alone();
+    have_idle_guest();
+    let tenant = Tenant::new("stripped");
+    let changes: [(&str, &[&str]); 4] = [
+        ("no-label", &[LABEL]),
+        ("no-owner", &[OWNER]),
+        ("no-nothing", &[LABEL, OWNER]),
+        ("no-finalizer", &[LABEL, OWNER, FINALIZER]),
+    ];
+    for (vm, _) in changes {
+        tenant.apply(&idle_vm(vm, "OnFailure"));
+    }
+    for (vm, change) in changes {
+        tenant.await_ready(120, vm);
+        for what in change {
+            strip(&tenant, vm, what);
+        }
+    }
+    // VMs run on for as long as their pods do.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    for (vm, _) in changes {
+        assert_eq!(tenant.domain_state(vm), "running", "{vm}");
+    }
+    tenant.kubectl(&["delete", "vm", "--all", "--timeout=60s"]);
+    tenant.kubectl(&["delete", "pod", "--all", "--timeout=60s"]);
+    until_nothing_is_left(30, "launchers that were changed");
+}
+
+/// The same, by an agent that has never known them otherwise.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn an_agent_frees_what_is_left_of_launchers_that_are_none_any_more() {
+    let _alone = alone();
+    have_idle_guest();
+    let tenant = Tenant::new("disowned");
+    for (vm, change) in [("held", &[OWNER][..]), ("unheld", &[OWNER, FINALIZER])] {
+        tenant.apply(&idle_vm(vm, "OnFailure"));
+        tenant.await_ready(120, vm);
+        for what in change {
+            strip(&tenant, vm, what);
+        }
+    }
+    replace_pod("agent");
+    for vm in ["held", "unheld"] {
+        until(60, &format!("{vm} is freed"), || {
+            (tenant.domain_state(vm).is_empty() && tenant.qemu(vm).is_none()).then_some(())
+        });
+    }
+    tenant.kubectl(&["delete", "vm", "--all", "--timeout=60s"]);
+    tenant.kubectl(&["delete", "pod", "--all", "--timeout=60s"]);
+    until_nothing_is_left(30, "pods that are launchers no more");
 }

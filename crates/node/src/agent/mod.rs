@@ -33,13 +33,14 @@ use disklet::cluster::health::{self, Health};
 use disklet::cluster::logs::{self, LogFormat};
 use disklet_core::config::Config;
 use disklet_core::names::PodUid;
+use k8s_openapi::api::core::v1::Pod;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use self::cluster::Cluster;
 use self::machine::{Machine, Told, Unwanted};
 use self::metrics::Metrics;
-use self::pod::LauncherPod;
+use self::pod::{LauncherPod, uid_of};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::libvirt::{Event, Events, Libvirt};
@@ -104,8 +105,8 @@ struct Shared {
 /// What the supervisor is told.
 #[derive(Debug)]
 enum News {
-    /// A pod of ours, as it is now.
-    Pod(Box<LauncherPod>),
+    /// A pod of this node, as it is now.
+    Pod(Box<Pod>),
     /// A pod is gone.
     Gone(PodUid),
     /// These are all there are.
@@ -230,7 +231,21 @@ struct Supervisor {
 
 struct Handle {
     teller: Sender<Told>,
+    /// What it was last told of its pod.
+    pod: LauncherPod,
     unwanted: Unwanted,
+}
+
+impl Handle {
+    /// Tells of the pod, if there is something to tell: whatever its tenant writes
+    /// into it, and however often, does not pile up.
+    fn see(&mut self, pod: &Pod) {
+        let now = self.pod.later(pod);
+        if now != self.pod {
+            self.pod = now.clone();
+            let _ = self.teller.send(Told::Pod(Box::new(now)));
+        }
+    }
 }
 
 impl Supervisor {
@@ -241,7 +256,7 @@ impl Supervisor {
                 News::Domain(Event::Interrupted) => break,
                 News::Domain(Event::Lost) => self.tell_all(|| Told::Look),
                 News::Domain(event) => self.tell_all(|| Told::Domain(event)),
-                News::Pod(pod) => self.have(*pod),
+                News::Pod(pod) => self.have(&pod),
                 News::Gone(uid) => self.lost(&uid),
                 News::Listed(uids) => self.free_others(&uids)?,
                 News::Freed(uid) => drop(self.machines.remove(&uid)),
@@ -257,11 +272,15 @@ impl Supervisor {
         }
     }
 
-    fn have(&mut self, pod: LauncherPod) {
-        match self.machines.get(&pod.uid) {
-            Some(machine) => drop(machine.teller.send(Told::Pod(Box::new(pod)))),
-            None if pod.is_done() && !pod.held => self.free(pod),
-            None => self.begin(pod, false),
+    fn have(&mut self, pod: &Pod) {
+        let machine = uid_of(pod).and_then(|uid| self.machines.get_mut(&uid));
+        if let Some(machine) = machine {
+            return machine.see(pod);
+        }
+        match LauncherPod::of(pod).or_else(|| LauncherPod::disowned(pod)) {
+            Some(pod) if pod.is_done() && !pod.held => self.free(pod),
+            Some(pod) => self.begin(pod, false),
+            None => {}
         }
     }
 
@@ -286,6 +305,7 @@ impl Supervisor {
         let unwanted = Unwanted::default();
         let handle = Handle {
             teller: teller.clone(),
+            pod: pod.clone(),
             unwanted: unwanted.clone(),
         };
         let uid = pod.uid.clone();
@@ -305,18 +325,16 @@ impl Supervisor {
         });
     }
 
-    /// What is here for pods that the cluster does not have.
+    /// What is here for pods that the cluster does not have, or that are no
+    /// launchers.
     fn free_others(&mut self, known: &HashSet<PodUid>) -> Result<()> {
         let gone: Vec<_> = self.machines.keys().cloned().collect();
         for uid in gone.iter().filter(|uid| !known.contains(uid)) {
             self.lost(uid);
         }
         for record in Records::of(&self.shared.config).list()? {
-            let uid = record
-                .pod
-                .as_deref()
-                .and_then(|uid| PodUid::parse(uid).ok());
-            let Some(uid) = uid.filter(|uid| !known.contains(uid)) else {
+            let uid = record.pod.as_deref().map(PodUid::parse);
+            let Some(Ok(uid)) = uid else {
                 continue;
             };
             if !self.machines.contains_key(&uid) {

@@ -7,8 +7,6 @@ use disklet_core::launch::protocol::How;
 use disklet_core::names::{Namespace, ObjectName, PodUid};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
 
-/// The label that launcher pods have.
-pub(super) const LABEL: &str = "disklet.io/vm";
 /// The launcher pod's one container.
 const CONTAINER: &str = "vm";
 
@@ -50,9 +48,8 @@ impl LauncherPod {
     /// write a label; that it has the VM's name and is owned by it makes it the
     /// only one.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
-        let meta = &pod.metadata;
-        let owners = meta.owner_references.iter().flatten();
-        let name = meta.name.as_deref()?;
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let name = pod.metadata.name.as_deref()?;
         let mut owners = owners.filter(|owner| {
             owner.kind == "VM"
                 && owner.api_version.starts_with("disklet.io/")
@@ -60,26 +57,46 @@ impl LauncherPod {
                 && owner.name == name
         });
         let spec = pod.spec.as_ref()?;
-        let status = pod.status.as_ref();
-        let phase = status.and_then(|status| status.phase.as_deref());
-        Some(Self {
-            uid: PodUid::parse(meta.uid.as_deref()?).ok()?,
-            namespace: Namespace::parse(meta.namespace.as_deref()?).ok()?,
-            name: ObjectName::parse(name).ok()?,
+        let first = Self {
             vm: owners.next()?.uid.clone(),
-            address: status.and_then(|status| status.pod_ip.clone()),
-            deleting: meta.deletion_timestamp.is_some(),
-            over: matches!(phase, Some("Succeeded" | "Failed")),
-            held: (meta.finalizers.iter().flatten()).any(|name| name == POD_FINALIZER),
-            answers: answers(pod),
-            runs: running(pod),
             opened: opened(spec),
             restart: match spec.restart_policy.as_deref() {
                 Some("Never") => Restart::Never,
                 Some("OnFailure") => Restart::OnFailure,
                 _ => Restart::Always,
             },
-        })
+            ..Self::named(pod)?
+        };
+        Some(first.later(pod))
+    }
+
+    /// The same pod, as it is later. Whose it is was settled when it was first
+    /// seen: its tenant may take away what says so, but not what it leaves here.
+    pub(super) fn later(&self, pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        Self {
+            address: status.and_then(|status| status.pod_ip.clone()),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            over: matches!(phase, Some("Succeeded" | "Failed")),
+            held: is_held(pod),
+            answers: answers(pod),
+            runs: running(pod),
+            ..self.clone()
+        }
+    }
+
+    /// One that has our finalizer and is nobody's launcher, or is not any more:
+    /// nothing runs for it, and all that is here goes.
+    pub(super) fn disowned(pod: &Pod) -> Option<Self> {
+        let pod = Self::named(pod).filter(|_| is_held(pod))?;
+        Some(Self { held: true, ..pod })
+    }
+
+    fn named(pod: &Pod) -> Option<Self> {
+        let meta = &pod.metadata;
+        let uid = uid_of(pod)?;
+        Self::vanished(uid, meta.namespace.as_deref()?, meta.name.as_deref()?)
     }
 
     /// One that only the node remembers.
@@ -121,6 +138,16 @@ impl LauncherPod {
     }
 }
 
+/// Which pod it is, whatever else it says.
+pub(super) fn uid_of(pod: &Pod) -> Option<PodUid> {
+    PodUid::parse(pod.metadata.uid.as_deref()?).ok()
+}
+
+fn is_held(pod: &Pod) -> bool {
+    let mut finalizers = pod.metadata.finalizers.iter().flatten();
+    finalizers.any(|name| name == POD_FINALIZER)
+}
+
 fn opened(spec: &PodSpec) -> BTreeSet<String> {
     let containers = spec.containers.iter();
     let used: BTreeSet<_> = containers
@@ -152,4 +179,59 @@ fn answers(pod: &Pod) -> Option<bool> {
 fn container(pod: &Pod) -> Option<&ContainerStatus> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     containers.iter().find(|it| it.name == CONTAINER)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(change: impl FnOnce(&mut Value)) -> Pod {
+        let mut pod = json!({
+            "metadata": {
+                "name": "db", "namespace": "mine", "uid": "0b6f8c1e-3c3e-4d3e-9a86-3f6b2f5f9c11",
+                "labels": {"disklet.io/vm": "db"}, "finalizers": ["disklet.io/agent"],
+                "ownerReferences": [{
+                    "apiVersion": "disklet.io/v1alpha1", "kind": "VM", "name": "db",
+                    "uid": "vm-1", "controller": true,
+                }],
+            },
+            "spec": {"containers": [{"name": "vm"}], "restartPolicy": "OnFailure"},
+            "status": {"phase": "Running", "containerStatuses": [{
+                "name": "vm", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "containerID": "containerd://1", "state": {"running": {}},
+            }]},
+        });
+        change(&mut pod);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_launcher_stays_one_whatever_its_tenant_takes_away() {
+        let first = LauncherPod::of(&pod(|_| {})).unwrap();
+        assert_eq!((first.vm.as_str(), first.held), ("vm-1", true));
+        assert_eq!(first.runs.as_deref(), Some("containerd://1"));
+        let edited = pod(|pod| {
+            pod["metadata"]["ownerReferences"] = json!([]);
+            pod["metadata"]["labels"] = json!({});
+            pod["metadata"]["finalizers"] = json!([]);
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            pod["status"]["containerStatuses"] = json!([]);
+        });
+        assert_eq!(LauncherPod::of(&edited), None);
+        let later = first.later(&edited);
+        assert_eq!((later.vm.as_str(), &later.uid), ("vm-1", &first.uid));
+        assert!(later.is_done() && !later.held);
+    }
+
+    /// Nobody else takes our finalizer away.
+    #[test]
+    fn a_pod_that_is_no_launcher_and_has_our_finalizer_is_let_go() {
+        let strip = |pod: &mut Value| pod["metadata"]["ownerReferences"] = json!([]);
+        let disowned = LauncherPod::disowned(&pod(strip)).unwrap();
+        assert!(disowned.is_done() && disowned.held);
+        let unheld = pod(|pod| pod["metadata"]["finalizers"] = json!(["other"]));
+        assert_eq!(LauncherPod::disowned(&unheld), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! The node's launcher pods, as the API server tells of them.
+//! The node's pods, as the API server tells of them.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use kube::runtime::watcher::{self, watcher};
 use serde_json::json;
 
 use super::News;
-use super::pod::{LABEL, LauncherPod};
+use super::pod::uid_of;
 use crate::failure::{Failure, Result};
 
 /// By the pod's own account, or by the usual file.
@@ -39,11 +39,10 @@ pub(super) async fn label_node(client: &kube::Client, node: &str) -> Result<()> 
     })
 }
 
-/// Tells of every change, and after a lost connection of what there is then.
+/// Tells of every change, and after a lost connection of what there is then. All
+/// pods are watched: of one whose label is taken away nobody would hear again.
 pub(super) async fn pods(client: kube::Client, node: String, news: Sender<News>) {
-    let config = watcher::Config::default()
-        .labels(LABEL)
-        .fields(&format!("spec.nodeName={node}"));
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     let stream = watcher(Api::<Pod>::all(client), config).default_backoff();
     let mut stream = pin!(stream);
     let mut listed = HashSet::new();
@@ -54,15 +53,12 @@ pub(super) async fn pods(client: kube::Client, node: String, news: Sender<News>)
                 None
             }
             Ok(watcher::Event::InitApply(pod)) => {
-                let pod = LauncherPod::of(&pod);
-                listed.extend(pod.iter().map(|pod| pod.uid.clone()));
-                pod.map(|pod| News::Pod(Box::new(pod)))
+                listed.extend(uid_of(&pod));
+                Some(News::Pod(Box::new(pod)))
             }
             Ok(watcher::Event::InitDone) => Some(News::Listed(std::mem::take(&mut listed))),
-            Ok(watcher::Event::Apply(pod)) => {
-                LauncherPod::of(&pod).map(|pod| News::Pod(Box::new(pod)))
-            }
-            Ok(watcher::Event::Delete(pod)) => LauncherPod::of(&pod).map(|pod| News::Gone(pod.uid)),
+            Ok(watcher::Event::Apply(pod)) => Some(News::Pod(Box::new(pod))),
+            Ok(watcher::Event::Delete(pod)) => uid_of(&pod).map(News::Gone),
             Err(error) => {
                 tracing::warn!(%error, "the API server does not tell of pods");
                 None
