@@ -145,6 +145,12 @@ fn groups_of(text: &str, pod: &PodUid) -> Vec<Group> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::Command;
+
     use super::*;
 
     fn pod() -> PodUid {
@@ -192,12 +198,123 @@ mod tests {
         assert_eq!(groups_of("x\n::\n", &pod()), []);
     }
 
+    /// A directory that belongs to a tenant.
+    struct Theirs(PathBuf);
+
+    impl Theirs {
+        fn new(name: &str) -> Self {
+            let name = format!("disklet-sockets-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir_all(path.join("launcher")).unwrap();
+            Self(path)
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.join("launcher").join(name)
+        }
+
+        /// Listens at a socket, and says its name to who connects.
+        fn listen(&self, name: &str) -> PathBuf {
+            let path = self.path(name);
+            let listener = UnixListener::bind(&path).unwrap();
+            let name = name.to_owned();
+            std::thread::spawn(move || {
+                while let Ok((mut stream, _)) = listener.accept() {
+                    stream.write_all(name.as_bytes()).unwrap();
+                }
+            });
+            path
+        }
+    }
+
+    impl Drop for Theirs {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn who_listens(socket: &File) -> String {
+        let mut stream =
+            UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap();
+        let mut name = String::new();
+        stream.read_to_string(&mut name).unwrap();
+        name
+    }
+
+    #[test]
+    fn only_sockets_are_taken_for_sockets() {
+        let theirs = Theirs::new("kinds");
+        let elsewhere = theirs.0.join("elsewhere");
+        let _other = UnixListener::bind(&elsewhere).unwrap();
+        symlink(&elsewhere, theirs.path("link")).unwrap();
+        symlink("../elsewhere", theirs.path("relative")).unwrap();
+        symlink("nothing", theirs.path("dangling")).unwrap();
+        symlink("loop", theirs.path("loop")).unwrap();
+        symlink("/proc/self/root/run", theirs.path("magic")).unwrap();
+        fs::write(theirs.path("file"), "").unwrap();
+        fs::create_dir(theirs.path("directory")).unwrap();
+        let mkfifo = Command::new("mkfifo").arg(theirs.path("pipe")).status();
+        assert!(mkfifo.unwrap().success());
+        let wrong = [
+            "link",
+            "relative",
+            "dangling",
+            "loop",
+            "magic",
+            "file",
+            "directory",
+            "pipe",
+        ];
+        for name in wrong {
+            let failure = open_socket(Host::OURS, &theirs.path(name)).unwrap_err();
+            let words = failure.to_string();
+            assert!(
+                words.contains(&format!("{name} is not a socket")),
+                "{words}"
+            );
+        }
+        let failure = open_socket(Host::OURS, &theirs.path("missing")).unwrap_err();
+        assert!(failure.to_string().contains("cannot be opened"));
+        let socket = theirs.listen("socket");
+        let socket = open_socket(Host::OURS, &socket).unwrap();
+        assert_eq!(who_listens(&socket), "socket");
+    }
+
+    /// What was looked at is what is connected to.
+    #[test]
+    fn a_socket_that_is_swapped_after_it_was_opened_changes_nothing() {
+        let theirs = Theirs::new("swapped");
+        let (first, second) = (theirs.listen("first"), theirs.listen("second"));
+        let opened = open_socket(Host::OURS, &first).unwrap();
+        fs::rename(&second, &first).unwrap();
+        assert_eq!(who_listens(&opened), "first");
+        let now = open_socket(Host::OURS, &first).unwrap();
+        assert_eq!(who_listens(&now), "second");
+        fs::remove_file(&first).unwrap();
+        symlink("/run", &first).unwrap();
+        assert_eq!(who_listens(&opened), "first");
+        open_socket(Host::OURS, &first).unwrap_err();
+    }
+
+    /// The kubelet's directory is seen below another one: a link in it would lead
+    /// out of that, if it were followed.
+    #[test]
+    fn a_machine_that_is_seen_elsewhere_has_the_same_rules() {
+        let theirs = Theirs::new("host");
+        theirs.listen("socket");
+        symlink("/launcher/socket", theirs.path("link")).unwrap();
+        let host = Host(theirs.0.to_str().unwrap());
+        let socket = open_socket(host, Path::new("/launcher/socket")).unwrap();
+        assert_eq!(who_listens(&socket), "socket");
+        open_socket(host, Path::new("/launcher/link")).unwrap_err();
+    }
+
     /// A process that does nothing, until it is dropped.
     struct Idle(std::process::Child);
 
     impl Idle {
         fn start() -> Self {
-            let mut sleep = std::process::Command::new("sleep");
+            let mut sleep = Command::new("sleep");
             Self(sleep.arg("600").spawn().unwrap())
         }
     }

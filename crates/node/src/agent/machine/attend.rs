@@ -20,10 +20,13 @@ impl Machine {
         let mut told = Ok(Told::Look);
         let _ = link.say(&FromAgent::Running);
         loop {
+            // Whatever else has happened meanwhile, this comes first.
+            if let Some(grace) = link.take_wish()
+                && let Some(ended) = self.stop(guest, grace, &mut times)
+            {
+                return ended;
+            }
             let ended = match told {
-                Ok(Told::Heard(whose, Heard::Stop(grace))) if whose == *launcher => {
-                    self.stop(guest, grace, &mut times)
-                }
                 Ok(Told::Heard(whose, Heard::Gone)) if whose == *launcher => {
                     Some(killed("the launcher has gone away"))
                 }
@@ -37,7 +40,9 @@ impl Machine {
                     if self.pod.answers != answered {
                         self.tell(guest, &mut times);
                     }
-                    None
+                    // Somebody else may still have the launcher's socket.
+                    let is_done = self.pod.is_done();
+                    is_done.then(|| killed("the launcher's container has ended"))
                 }
                 Ok(other) => {
                     self.note(other);
@@ -63,6 +68,10 @@ impl Machine {
     fn stop(&self, guest: &Guest, grace: u32, times: &mut Times) -> Option<Ended> {
         let until = Instant::now() + Duration::from_secs(grace.into());
         times.force = Some(times.force.map_or(until, |earlier| earlier.min(until)));
+        // It has been asked, and is asked again in time.
+        if times.press.is_some() {
+            return None;
+        }
         // One that stands still does not hear that it shall end.
         let pause = self.libvirt().and_then(|libvirt| libvirt.pause(guest.uuid));
         if matches!(pause, Ok(Some(_))) {
