@@ -1,26 +1,48 @@
 //! The API server, for threads that wait for its answers.
 
+use std::pin::pin;
+use std::time::Duration;
+
+use disklet::cluster::client::ANSWER_WITHIN;
 use disklet::cluster::events::Teller;
 use disklet::cluster::names::POD_FINALIZER;
 use disklet_core::resolve::Reference;
+use futures::future::{Either, select};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
 
+use super::machine::Unwanted;
 use super::pod::LauncherPod;
 use crate::failure::{Failure, Result};
 
 /// Who writes what of ours is.
 const MANAGER: &str = "disklet-agent";
 
+/// How long it is waited for an answer.
+struct Patience {
+    usually: Duration,
+    /// Once a guest shall end, which comes first.
+    in_a_hurry: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    usually: ANSWER_WITHIN,
+    in_a_hurry: Duration::from_secs(2),
+};
+/// How often it is looked whether there is a hurry.
+const LOOK_UP: Duration = Duration::from_millis(100);
+
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: kube::Client,
     teller: Teller,
     runtime: Handle,
+    unwanted: Unwanted,
 }
 
 impl Cluster {
@@ -29,13 +51,28 @@ impl Cluster {
             teller: Teller::new(client.clone(), MANAGER, Some(node.to_owned())),
             client,
             runtime,
+            unwanted: Unwanted::default(),
         }
+    }
+
+    /// For somebody who has no time once a VM is not wanted any more.
+    pub(super) fn unless(&self, unwanted: &Unwanted) -> Self {
+        Self {
+            unwanted: unwanted.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// An answer, or that none came in time.
+    fn wait<T>(&self, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+        let hurries = || self.unwanted.is_set();
+        self.runtime.block_on(in_time(request, hurries, PATIENCE))
     }
 
     /// A VM object, as text; nothing if it is gone.
     pub(super) fn vm(&self, pod: &LauncherPod) -> Result<Option<Value>> {
         let vms = self.vms(pod.namespace.as_str());
-        let found = self.runtime.block_on(vms.get_opt(pod.name.as_str()));
+        let found = self.wait(vms.get_opt(pod.name.as_str()));
         let found = found.map_err(|error| unanswered("tell of the VM", error))?;
         let found = found.map(|vm| text_of(&vm, "VM", "disklet.io/v1alpha1"));
         Ok(found.filter(|vm| vm["metadata"]["uid"].as_str() == Some(&pod.vm)))
@@ -67,7 +104,7 @@ impl Cluster {
             Some(namespace) => Api::namespaced_with(client, namespace.as_str(), &resource),
             None => Api::all_with(client, &resource),
         };
-        let found = self.runtime.block_on(api.get_opt(name.as_str()));
+        let found = self.wait(api.get_opt(name.as_str()));
         let found = found.map_err(|error| unanswered(&format!("tell of {kind} {name}"), error))?;
         Ok(found.map(|found| text_of(&found, kind, "v1")))
     }
@@ -85,7 +122,7 @@ impl Cluster {
         let vms = self.vms(pod.namespace.as_str());
         let patch = Patch::Apply(&vm);
         let written = vms.patch_status(pod.name.as_str(), &how, &patch);
-        match self.runtime.block_on(written) {
+        match self.wait(written) {
             // Who is gone needs no status.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(error) => Err(unanswered("take the VM's status", error)),
@@ -113,7 +150,7 @@ impl Cluster {
             ..core::ObjectReference::default()
         };
         let told = self.teller.tell(about, is_warning, reason, note);
-        if let Err(error) = self.runtime.block_on(told) {
+        if let Err(error) = self.wait(told) {
             tracing::warn!(vm = pod.full_name(), %error, "an event was not published");
         }
     }
@@ -141,8 +178,7 @@ impl Cluster {
                 other => other.map(drop),
             }
         };
-        self.runtime
-            .block_on(unheld)
+        self.wait(unheld)
             .map_err(|error: kube::Error| unanswered("let go of the pod", error))
     }
 
@@ -150,6 +186,31 @@ impl Cluster {
         let kind = GroupVersionKind::gvk("disklet.io", "v1alpha1", "VM");
         let kind = ApiResource::from_gvk_with_plural(&kind, "vms");
         Api::namespaced_with(self.client.clone(), namespace, &kind)
+    }
+}
+
+/// An answer to somebody who is in no hurry.
+pub(super) async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    in_time(request, || false, PATIENCE).await
+}
+
+/// Waits until there is an answer, but no longer than is sensible, and still
+/// less if somebody is in a hurry.
+async fn in_time<T>(
+    request: impl Future<Output = kube::Result<T>>,
+    hurries: impl Fn() -> bool,
+    patience: Patience,
+) -> kube::Result<T> {
+    let hurried = async {
+        while !hurries() {
+            sleep(LOOK_UP).await;
+        }
+        sleep(patience.in_a_hurry).await;
+    };
+    let (request, hurried) = (pin!(request), pin!(hurried));
+    match timeout(patience.usually, select(request, hurried)).await {
+        Ok(Either::Left((answer, _))) => answer,
+        Ok(Either::Right(_)) | Err(_) => Err(kube::Error::Service("no answer came in time".into())),
     }
 }
 
@@ -177,5 +238,48 @@ fn unanswered(what: &str, error: kube::Error) -> Failure {
     match decided {
         true => failure,
         false => failure.into_outage(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(10);
+    const SHORT: Duration = Duration::from_millis(300);
+
+    /// How long somebody waits for an API server from which nothing comes.
+    async fn waited(hurries: impl Fn() -> bool, usually: Duration) -> Duration {
+        let (begun, in_a_hurry) = (Instant::now(), SHORT);
+        let patience = Patience {
+            usually,
+            in_a_hurry,
+        };
+        let nothing = std::future::pending::<kube::Result<()>>();
+        let answer = in_time(nothing, hurries, patience).await;
+        assert!(unanswered("answer", answer.unwrap_err()).is_outage());
+        begun.elapsed()
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_ever() {
+        assert!(waited(|| false, SHORT).await >= SHORT);
+        assert!(waited(|| true, LONG).await >= SHORT);
+        // The launcher says stop while a status is being written.
+        let begun = Instant::now();
+        assert!(waited(|| begun.elapsed() > SHORT, LONG).await >= 2 * SHORT);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_in_time_is_heard() {
+        for hurries in [false, true] {
+            let late = async {
+                sleep(LOOK_UP).await;
+                Ok(7)
+            };
+            assert_eq!(in_time(late, || hurries, PATIENCE).await.unwrap(), 7);
+        }
     }
 }

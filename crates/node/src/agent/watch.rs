@@ -12,6 +12,7 @@ use kube::runtime::watcher::{self, watcher};
 use serde_json::json;
 
 use super::News;
+use super::cluster::answered;
 use super::pod::uid_of;
 use crate::failure::{Failure, Result};
 
@@ -31,7 +32,8 @@ pub(super) async fn label_node(client: &kube::Client, node: &str) -> Result<()> 
     let nodes = Api::<Node>::all(client.clone());
     let patch = json!({"metadata": {"labels": {"extraRuntime": "virtlet"}}});
     let patch = Patch::Merge(&patch);
-    let labelled = nodes.patch(node, &PatchParams::default(), &patch).await;
+    let params = PatchParams::default();
+    let labelled = answered(nodes.patch(node, &params, &patch)).await;
     labelled.map(drop).map_err(|error| {
         Failure::new(format!("node {node} cannot be labelled"))
             .because(error)

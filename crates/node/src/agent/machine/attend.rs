@@ -150,7 +150,7 @@ impl Machine {
     pub(super) fn stands(&self, link: &Link, guest: &Guest, now: Standing, times: &mut Times) {
         let before = guest.standing.replace(now);
         let now = guest.standing.borrow().clone();
-        let cluster = &self.shared.cluster;
+        let cluster = self.cluster();
         match (&before, &now) {
             _ if before == now => {}
             (_, Standing::Paused(reason, why)) => {
@@ -171,7 +171,7 @@ impl Machine {
 
     /// Writes how the guest is into its status; soon again, if nobody listens.
     fn tell(&self, guest: &Guest, times: &mut Times) {
-        let told = self.write(guest, &guest.standing.borrow());
+        let told = self.write(&self.cluster(), guest, &guest.standing.borrow());
         guest.untold.set(told.is_err());
         times.tell = told.err().map(|failure| {
             tracing::warn!(vm = self.pod.full_name(), "{failure}");

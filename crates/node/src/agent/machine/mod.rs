@@ -19,7 +19,7 @@ use disklet_core::plan::Plan;
 use uuid::Uuid;
 
 use super::Shared;
-use super::cluster::now;
+use super::cluster::{Cluster, now};
 use super::link::{Heard, Link};
 use super::pod::{Incarnation, LauncherPod};
 use super::status::{Standing, news, says_alive, status};
@@ -113,10 +113,11 @@ impl Machine {
         let why = "the guest has ended while no agent was there".to_owned();
         let ended = Standing::Ended(why);
         loop {
-            let vm = self.shared.cluster.vm(&self.pod);
+            let cluster = &self.shared.cluster;
+            let vm = cluster.vm(&self.pod);
             let said = vm.map(|vm| vm.is_some_and(|vm| says_alive(&vm["status"])));
             let unsaid = said.and_then(|said| match said {
-                true => self.write(&none, &ended),
+                true => self.write(cluster, &none, &ended),
                 false => Ok(()),
             });
             match unsaid {
@@ -124,6 +125,12 @@ impl Machine {
                 _ => return,
             }
         }
+    }
+
+    /// The API server, while a launcher is there: it is hardly waited for when the
+    /// guest shall end.
+    fn cluster(&self) -> Cluster {
+        self.shared.cluster.unless(&self.unwanted)
     }
 
     /// The pod may go: nothing is left of it here.
@@ -170,17 +177,18 @@ impl Machine {
         let mut told = Ok(());
         if !self.gone {
             if let Standing::Failed(reason, why) = &standing {
-                let cluster = &self.shared.cluster;
+                let cluster = self.cluster();
                 cluster.warn(&self.pod, reason, why);
             }
             // Before the launcher ends: then its pod tells the controller.
-            told = self.write(&guest, &standing);
+            told = self.write(&self.cluster(), &guest, &standing);
         }
         let _ = link.say(&FromAgent::Ended(ended));
         while let Err(failure) = told {
             tracing::warn!(vm = self.pod.full_name(), "{failure}");
             std::thread::sleep(AGAIN);
-            told = self.write(&guest, &standing);
+            // Nobody waits any more.
+            told = self.write(&self.shared.cluster, &guest, &standing);
         }
     }
 
@@ -214,8 +222,8 @@ impl Machine {
 
     /// Writes how a guest is into its VM's status, unless that says so already.
     /// It fails only if the API server is away.
-    fn write(&self, guest: &Guest, standing: &Standing) -> Result<()> {
-        let written = self.try_write(guest, standing);
+    fn write(&self, cluster: &Cluster, guest: &Guest, standing: &Standing) -> Result<()> {
+        let written = self.try_write(cluster, guest, standing);
         match written {
             Err(failure) if !failure.is_outage() => {
                 tracing::warn!(vm = self.pod.full_name(), "{failure}");
@@ -225,8 +233,8 @@ impl Machine {
         }
     }
 
-    fn try_write(&self, guest: &Guest, standing: &Standing) -> Result<()> {
-        let Shared { cluster, node, .. } = &*self.shared;
+    fn try_write(&self, cluster: &Cluster, guest: &Guest, standing: &Standing) -> Result<()> {
+        let node = &self.shared.node;
         let Some(vm) = cluster.vm(&self.pod)? else {
             return Ok(());
         };

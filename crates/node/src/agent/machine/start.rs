@@ -43,7 +43,7 @@ impl Machine {
         let records = Records::of(&shared.config);
         let before = self.record_of_launcher(&records, &libvirt)?;
         let progress = Progress::new(link, &self.unwanted);
-        let planned = plan(&shared.cluster, &shared.config, &self.pod, &progress);
+        let planned = plan(&self.cluster(), &shared.config, &self.pod, &progress);
         if let Some(record) = before.filter(|record| record.phase == Phase::Running)
             && let Some(state) = libvirt.state(record.uuid)?
             && !matches!(state, State::Off(End::Unknown))
@@ -75,7 +75,7 @@ impl Machine {
         })?;
         let name = &shared.node;
         let note = format!("the guest runs on node {name}");
-        shared.cluster.tell(&self.pod, "Started", &note);
+        self.cluster().tell(&self.pod, "Started", &note);
         let Planned {
             plan, generation, ..
         } = planned;
