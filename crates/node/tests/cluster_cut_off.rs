@@ -1,4 +1,4 @@
-//! Agents that do not reach the API server.
+//! Agents that do not reach what they need: the API server, or libvirt.
 
 #![expect(
     clippy::expect_used,
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use kube::guests::{self, NODE, have_small_guest};
 use kube::{Tenant, on_node, run, until};
-use world::{alone, processes, tell, until_nothing_is_left};
+use world::{alone, pod_of, processes, tell, until_nothing_is_left};
 
 /// Packets from the node to the API server come to nothing, and nobody is told so.
 struct Silence(String);
@@ -89,4 +89,38 @@ fn a_guest_ends_in_time_while_the_api_server_is_silent() {
     assert_eq!(how.as_deref(), Some("SwitchedOff"));
     tenant.kubectl(&["delete", "vm", "silent", "--timeout=90s"]);
     until_nothing_is_left(60, "a VM that ended in silence");
+}
+
+fn is_ready(component: &str) -> bool {
+    let label = format!("disklet.io/component={component}");
+    let path = "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}";
+    let pods = ["-n", "disklet", "get", "pods", "-l", &label, "-o", path];
+    run(Command::new("kubectl").args(pods)) == "True"
+}
+
+/// Without libvirt no VM can be had here: an administrator sees it.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn an_agent_without_libvirt_is_not_ready() {
+    let _alone = alone();
+    let (agent, _) = (pod_of("agent"), pod_of("libvirt"));
+    let selects = |value: &str| {
+        let change = format!(
+            "{{\"spec\":{{\"template\":{{\"spec\":{{\"nodeSelector\":{{\"disklet.test/away\":{value}}}}}}}}}}}"
+        );
+        let libvirt = ["-n", "disklet", "patch", "daemonset", "disklet-libvirt"];
+        run(Command::new("kubectl")
+            .args(libvirt)
+            .args(["--type=merge", "-p", &change]));
+    };
+    selects("\"yes\"");
+    until(120, "the agent is not ready", || {
+        (!is_ready("agent")).then_some(())
+    });
+    selects("null");
+    until(120, "the agent is ready again", || {
+        is_ready("agent").then_some(())
+    });
+    assert_eq!(pod_of("agent"), agent, "it is the same agent");
+    pod_of("libvirt");
 }

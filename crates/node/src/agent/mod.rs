@@ -147,8 +147,14 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
         node: args.node.clone(),
         uri: uri.clone(),
     };
-    listen_to_libvirt(shared.uri.clone(), news.clone(), metrics.clone())?;
-    runtime.spawn(watch::pods(client, args.node.clone(), news.clone()));
+    let seen = Seen {
+        metrics: metrics.clone(),
+        health: health.clone(),
+    };
+    listen_to_libvirt(shared.uri.clone(), news.clone(), seen)?;
+    let until_listed = health.hold();
+    let told = watch::pods(client, args.node.clone(), news.clone(), until_listed);
+    runtime.spawn(told);
     health.set_ready(true);
     tracing::info!(node = args.node, "the agent is ready");
     Supervisor {
@@ -188,11 +194,19 @@ fn wait_for_libvirt(uri: &str) -> Result<()> {
     Ok(())
 }
 
-/// Passes on what libvirt tells, by whichever connection there is.
-fn listen_to_libvirt(uri: String, news: Sender<News>, metrics: Metrics) -> Result<()> {
+/// Where others see how the agent is.
+struct Seen {
+    metrics: Metrics,
+    health: Arc<Health>,
+}
+
+/// Passes on what libvirt tells, by whichever connection there is. Without one
+/// the agent is not ready.
+fn listen_to_libvirt(uri: String, news: Sender<News>, seen: Seen) -> Result<()> {
     let events = Events::new();
     interrupt::tell(events.sender.clone());
     let first = Libvirt::open_telling(Some(&uri), &events)?;
+    let Seen { metrics, health } = seen;
     metrics.libvirt_answers(true);
     std::thread::spawn(move || {
         let mut connection = first;
@@ -200,8 +214,10 @@ fn listen_to_libvirt(uri: String, news: Sender<News>, metrics: Metrics) -> Resul
             if event == Event::Lost {
                 tracing::warn!("libvirt has gone away");
                 metrics.libvirt_answers(false);
+                let without = health.hold();
                 connection = connect_again(&uri, &events);
                 metrics.libvirt_answers(true);
+                drop(without);
                 tracing::info!("libvirt is there again");
             }
             if news.send(News::Domain(event)).is_err() {

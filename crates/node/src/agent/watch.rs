@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::mpsc::Sender;
 
+use disklet::cluster::health::Hold;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, Patch, PatchParams};
@@ -43,11 +44,13 @@ pub(super) async fn label_node(client: &kube::Client, node: &str) -> Result<()> 
 
 /// Tells of every change, and after a lost connection of what there is then. All
 /// pods are watched: of one whose label is taken away nobody would hear again.
-pub(super) async fn pods(client: kube::Client, node: String, news: Sender<News>) {
+/// Until they were listed once, the agent is held.
+pub(super) async fn pods(client: kube::Client, node: String, news: Sender<News>, held: Hold) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     let stream = watcher(Api::<Pod>::all(client), config).default_backoff();
     let mut stream = pin!(stream);
     let mut listed = HashSet::new();
+    let mut held = Some(held);
     while let Some(event) = stream.next().await {
         let told = match event {
             Ok(watcher::Event::Init) => {
@@ -58,7 +61,10 @@ pub(super) async fn pods(client: kube::Client, node: String, news: Sender<News>)
                 listed.extend(uid_of(&pod));
                 Some(News::Pod(Box::new(pod)))
             }
-            Ok(watcher::Event::InitDone) => Some(News::Listed(std::mem::take(&mut listed))),
+            Ok(watcher::Event::InitDone) => {
+                drop(held.take());
+                Some(News::Listed(std::mem::take(&mut listed)))
+            }
             Ok(watcher::Event::Apply(pod)) => Some(News::Pod(Box::new(pod))),
             Ok(watcher::Event::Delete(pod)) => uid_of(&pod).map(News::Gone),
             Err(error) => {
