@@ -15,10 +15,7 @@ use std::time::{Duration, Instant};
 
 use kube::guests::{self, NODE, have_small_guest};
 use kube::{Tenant, on_node, until};
-use world::{
-    alone, have_idle_guest, idle_vm, kill, processes, seed, tell, until_nothing_is_left,
-    until_nothing_is_left_of,
-};
+use world::{have_idle_guest, idle_vm, kill, processes, seed, tell, until_nothing_is_left_of};
 
 /// A small filesystem on the node, at a path of its own.
 struct SmallFilesystem;
@@ -216,7 +213,7 @@ fn deleted_in(tenant: &Tenant, vm: &str) -> [f32; 2] {
     tell(&format!(
         "{vm}: the guest is gone after {guest:.1} s, the VM after {all:.1} s"
     ));
-    until_nothing_is_left(30, vm);
+    until_nothing_is_left_of(30, vm);
     [guest, all]
 }
 
@@ -229,7 +226,6 @@ const KUBELET: f32 = 16.0;
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn a_vm_goes_when_its_guest_does() {
-    let _alone = alone();
     have_idle_guest();
     have_small_guest();
     let tenant = Tenant::new("going");
