@@ -37,7 +37,8 @@ pub struct Facts {
     /// What containers that make storage have answered, by namespace, VM and
     /// disk: `default/vm1/sda`.
     pub answers: BTreeMap<String, Spanned<DiskSource>>,
-    /// The launcher pods of VM objects, as far as they are on the node.
+    /// The launcher pods of VMs, as far as they are on the node; a VM pod's is the
+    /// pod itself.
     pub launchers: BTreeMap<Key, PodUid>,
     /// Whether somebody has looked at the node: a path without an answer is
     /// then known to be missing.

@@ -5,3 +5,4 @@ mod overhead;
 pub mod pod;
 pub mod ports;
 pub mod protocol;
+pub mod vm_pod;

@@ -38,19 +38,19 @@ pub const SECCOMP_PROFILE: &str = "disklet/launcher.json";
 /// What it says. The agent puts it there.
 pub const SECCOMP_PROFILE_TEXT: &str = include_str!("seccomp.json");
 
+/// Holds a launcher pod until the agent of its node has freed all that it made
+/// for it.
+pub const AGENT_FINALIZER: &str = "disklet.io/agent";
+
 /// A node that has an agent has this label.
-const NODE_LABEL: (&str, &str) = ("extraRuntime", "virtlet");
+pub(super) const NODE_LABEL: (&str, &str) = ("extraRuntime", "virtlet");
 /// `nobody`: it owns nothing.
 const USER: u32 = 65534;
 
 /// The pod; or the claims that it has to wait for.
 pub fn pod(vm: &VmObject, objects: &Objects, settings: &Settings) -> Result<Value, Vec<Unready>> {
     let claims = pod_claims(vm, objects)?;
-    let mut volumes = vec![json!({
-        "name": VOLUME,
-        // There are only sockets in it.
-        "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"},
-    })];
+    let mut volumes = vec![own_volume()];
     volumes.extend(claims.iter().enumerate().map(volume));
     Ok(json!({
         "apiVersion": "v1",
@@ -71,6 +71,15 @@ pub fn pod(vm: &VmObject, objects: &Objects, settings: &Settings) -> Result<Valu
             "volumes": volumes,
         },
     }))
+}
+
+/// Where launcher and agent meet.
+pub(super) fn own_volume() -> Value {
+    json!({
+        "name": VOLUME,
+        // There are only sockets in it.
+        "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"},
+    })
 }
 
 fn metadata(vm: &VmObject) -> Value {
@@ -125,11 +134,6 @@ fn container(vm: &VmObject, claims: &[PodClaim], settings: &Settings) -> Value {
     let disks = vm.disks.len() + 1;
     let memory = pod_mebibytes(memory.as_bytes(), vm.cpu.count, disks, &tcp, &udp);
     let memory = format!("{memory}Mi");
-    let mut args = vec!["--grace".to_owned(), vm.grace.to_string()];
-    match network {
-        true => args.extend([format!("--tcp-ports={tcp}"), format!("--udp-ports={udp}")]),
-        false => args.push("--no-network".to_owned()),
-    }
     let mut mounts = vec![json!({"name": VOLUME, "mountPath": DIRECTORY})];
     let mut devices = Vec::new();
     for (index, claim) in claims.iter().enumerate() {
@@ -147,16 +151,46 @@ fn container(vm: &VmObject, claims: &[PodClaim], settings: &Settings) -> Value {
             })),
         }
     }
+    let ports = network.then_some((&tcp, &udp));
+    let mut container = program(CONTAINER, i64::from(vm.grace), ports, settings);
+    container["resources"] = json!({
+        "requests": {"cpu": share(vm.cpu.count), "memory": memory},
+        "limits": {"memory": memory},
+    });
+    container["volumeMounts"] = json!(mounts);
+    for (field, probe) in vm.probes.named() {
+        container[field] = in_pod(&probe.value);
+    }
+    if !devices.is_empty() {
+        container["volumeDevices"] = json!(devices);
+    }
+    container
+}
+
+/// Each virtual CPU has a share; more than that is for who is idle.
+pub(super) fn share(cpus: u32) -> String {
+    format!("{}m", 100 * cpus)
+}
+
+/// The launcher as a container, without what depends on the VM's disks and size.
+pub(super) fn program(
+    name: &str,
+    grace: i64,
+    ports: Option<(&Ports, &Ports)>,
+    settings: &Settings,
+) -> Value {
+    let mut args = vec!["--grace".to_owned(), grace.to_string()];
+    match ports {
+        Some((tcp, udp)) => {
+            args.extend([format!("--tcp-ports={tcp}"), format!("--udp-ports={udp}")]);
+        }
+        None => args.push("--no-network".to_owned()),
+    }
     let mut container = json!({
-        "name": CONTAINER,
+        "name": name,
         "image": settings.image,
         "command": ["disklet", "launch"],
         "args": args,
-        "resources": {
-            // Each virtual CPU has a share; more than that is for who is idle.
-            "requests": {"cpu": format!("{}m", 100 * vm.cpu.count), "memory": memory},
-            "limits": {"memory": memory},
-        },
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},
@@ -165,16 +199,9 @@ fn container(vm: &VmObject, claims: &[PodClaim], settings: &Settings) -> Value {
         // `kubectl attach -it` is the console, key by key.
         "stdin": true,
         "tty": true,
-        "volumeMounts": mounts,
     });
     if let Some(policy) = &settings.pull_policy {
         container["imagePullPolicy"] = json!(policy);
-    }
-    for (field, probe) in vm.probes.named() {
-        container[field] = in_pod(&probe.value);
-    }
-    if !devices.is_empty() {
-        container["volumeDevices"] = json!(devices);
     }
     container
 }
@@ -212,16 +239,10 @@ fn ports(vm: &VmObject, network: bool) -> (Ports, Ports) {
     }
     let interface = vm.interfaces.iter().flatten().next();
     let named = interface.and_then(|interface| interface.ports.clone());
-    named.map_or_else(
-        || {
-            let usual = |text| Ports::parse(text).unwrap_or_default();
-            (usual(Ports::TCP), usual(Ports::UDP))
-        },
-        |ports| (ports.tcp, ports.udp),
-    )
+    named.map_or_else(Ports::usual, |ports| (ports.tcp, ports.udp))
 }
 
-fn pod_security(settings: &Settings) -> Value {
+pub(super) fn pod_security(settings: &Settings) -> Value {
     let seccomp = match &settings.seccomp_profile {
         Some(profile) => json!({"type": "Localhost", "localhostProfile": profile}),
         None => json!({"type": "Unconfined"}),

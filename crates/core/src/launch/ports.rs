@@ -13,6 +13,13 @@ impl Ports {
     /// UDP, unless the VM says more.
     pub const UDP: &str = "1-1023";
 
+    /// TCP and UDP, of VMs that name none.
+    #[must_use]
+    pub fn usual() -> (Self, Self) {
+        let read = |text| Self::parse(text).unwrap_or_default();
+        (read(Self::TCP), read(Self::UDP))
+    }
+
     /// Reads ports and ranges, such as `22,8000-8099`, or `none`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut ports = Self::default();

@@ -51,13 +51,19 @@ pub struct VmPod {
 
 /// Whether a Pod, or the template of one, is a VM.
 pub(super) fn is_vm(pod: &Node) -> bool {
-    let annotation = pod
-        .get("metadata")
-        .and_then(|meta| meta.get("annotations")?.get(RUNTIME_ANNOTATION)?.as_str());
+    let annotations = pod.get("metadata").and_then(|meta| meta.get("annotations"));
     let class = pod
         .get("spec")
         .and_then(|spec| spec.get("runtimeClassName")?.as_str());
-    annotation == Some(RUNTIME) || class == Some(RUNTIME_CLASS)
+    is_vm_pod(|key| annotations?.get(key)?.as_str(), class)
+}
+
+/// Whether a pod with such annotations, and such a runtime class, is a VM.
+pub(crate) fn is_vm_pod<'a>(
+    annotation: impl FnOnce(&str) -> Option<&'a str>,
+    class: Option<&str>,
+) -> bool {
+    annotation(RUNTIME_ANNOTATION) == Some(RUNTIME) || class == Some(RUNTIME_CLASS)
 }
 
 /// What in a Pod that is no VM is a slip for what would make it one, and what

@@ -34,7 +34,7 @@ use crate::domain::{Cpu, Firmware, Hypervisor, Interface, InterfaceModel};
 use crate::facts::{DeviceNumber, Facts};
 use crate::manifest::{DataObject, DataRef, Key, Meta, ObjectKind, Objects, VmPod};
 use crate::names::{Namespace, ObjectName};
-use crate::plan::{Draft, Plan, PlannedDisk};
+use crate::plan::{Draft, Launcher, Plan, PlannedDisk};
 use crate::yaml::Spanned;
 use claims::Bindings;
 use missing::Missing;
@@ -196,6 +196,7 @@ impl Resolver<'_> {
     fn plan(&self, pod: &VmPod, diags: &mut Diagnostics) -> Option<Plan> {
         let errors_before = diags.errors();
         let uuid = domain_uuid(&pod.meta, pod.annotations.system_uuid.as_ref());
+        let launcher = self.facts.launchers.get(&pod.meta.key());
         let mut disks = self.disks(pod, uuid, diags);
         let mac = mac_address(uuid);
         let cloud_init = self.cloud_init(pod, uuid, &disks, &mac, diags);
@@ -231,7 +232,7 @@ impl Resolver<'_> {
                 model: InterfaceModel::Virtio,
             }],
             running: true,
-            launcher: None,
+            launcher: launcher.cloned().map(|pod| Launcher { pod }),
             disks,
             cloud_init: Some(cloud_init.build()),
             known_later,
