@@ -63,6 +63,7 @@ uninstall_disklet() {
     [[ -z $left ]] || die "left after uninstall: $left"
 }
 OURS=namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,validatingwebhookconfigurations
+OURS+=,mutatingwebhookconfigurations,runtimeclasses
 OURS+=,deployments,daemonsets,pods,services,configmaps,serviceaccounts,roles,rolebindings
 
 help_wanted "${1:---help}"

@@ -7,7 +7,7 @@ pub const CONTROLLER: &str = "disklet-controller";
 pub const VM_FINALIZER: &str = "disklet.io/vm";
 /// Holds a launcher pod until the agent of its node has freed all that it made
 /// for it. It is there from the beginning, so nothing is ever made without it.
-pub const POD_FINALIZER: &str = "disklet.io/agent";
+pub const POD_FINALIZER: &str = disklet_core::launch::pod::AGENT_FINALIZER;
 /// Holds a claim that a VM's QEMU opens by itself: the cluster knows of no pod
 /// that uses it.
 pub const CLAIM_FINALIZER: &str = "disklet.io/in-use";

@@ -241,6 +241,22 @@ impl Acting<'_> {
     }
 }
 
+/// Takes the agent's finalizer off a VM pod that no agent frees.
+pub(super) async fn release_vm_pod(context: &Context, pod: &LauncherPod) -> Result<(), Failure> {
+    let key = Key::of(pod);
+    warn!(pod = %key, "no agent frees the VM pod; letting it go");
+    let pods: Api<LauncherPod> = Api::namespaced(context.client.clone(), &key.namespace);
+    let patch = without_finalizer(pod, names::POD_FINALIZER);
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+    let released = pods.patch_status(&key.name, &params, &patch);
+    match counted(context, "pods/status", "patch", released).await {
+        Err(Failure::Api(error)) if is_gone(&error) => Ok(()),
+        // The cache is behind, or somebody else was faster.
+        Err(Failure::Outdated) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
 /// Takes our finalizer off a claim that no VM uses.
 pub(super) async fn release_claim(
     context: &Context,

@@ -75,7 +75,7 @@ fn look_at_pod(context: &Context, vm: &Vm, pod: &LauncherPod) -> PodSeen {
 
 /// A node that does not exist any more, or of which somebody has said that it is
 /// off. Silence is not enough: its VMs may well run.
-fn is_lost(context: &Context, node: &str) -> bool {
+pub(super) fn is_lost(context: &Context, node: &str) -> bool {
     match get(&context.caches.nodes, &Key::new("", node)) {
         None => true,
         Some(node) => {

@@ -21,6 +21,7 @@ mod reconcile;
 mod seen;
 mod status;
 mod strangers;
+mod vm_pods;
 mod watch;
 
 use std::io::Write;
@@ -121,7 +122,14 @@ async fn control(args: &ControllerArgs) -> Result<(), String> {
     let listener = listener
         .map_err(|error| format!("cannot listen at {}: {error}; use --listen", args.listen))?;
     tokio::spawn(health::serve(listener, Arc::clone(&health)));
-    let webhook = Webhook::begin(&args.webhook, &args.namespace, &client, &health, &metrics);
+    let webhook = Webhook::begin(
+        &args.webhook,
+        &args.namespace,
+        &client,
+        args.launcher.settings(),
+        &health,
+        &metrics,
+    );
     let webhook = webhook.await?;
 
     let ended = lead(args, client, vms, &metrics, &health).await;
@@ -159,6 +167,7 @@ async fn lead(
         () = reconcile::forever(&context, vm_queue, claim_queue, health) => {
             Err("the watches have ended".to_owned())
         }
+        () = vm_pods::forever(&context) => Ok(()),
         () = election.keep() => Err("the Lease is lost; another controller works".to_owned()),
         () = &mut told_to_end => Ok(()),
     };

@@ -27,9 +27,10 @@ use settings::Settings;
 ///     FlexVolume driver where the kubelet looks for it
 ///   disklet-controller: makes a pod for each VM object, and says of objects that
 ///     cannot be run why
-///   disklet-webhook: VM objects that cannot be run are refused when they are
-///     written, by the controllers. Without any of them VM objects are taken, and
-///     refused afterwards. Its certificates are made and replaced by themselves
+///   disklet-webhook: VM objects and VM pods that cannot be run are refused when they
+///     are written, by the controllers, and launchers take the place of VM pods.
+///     Without any of them VM objects are taken, and refused afterwards. Its
+///     certificates are made and replaced by themselves
 ///   the nodes' configuration, from the file that you give
 ///
 /// Say it again with other options, or with a newer disklet, and apply that: what

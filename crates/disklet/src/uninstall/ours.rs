@@ -40,12 +40,26 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// First whoever acts, then what it acts by. The namespace comes after all of
 /// them, and is not listed: it is removed only if it is ours.
-pub(super) const ALL: [Ours; 17] = [
+pub(super) const ALL: [Ours; 19] = [
+    ours(
+        "admissionregistration.k8s.io",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        "disklet-webhook",
+        false,
+    ),
     ours(
         "admissionregistration.k8s.io",
         "ValidatingWebhookConfiguration",
         "validatingwebhookconfigurations",
         "disklet-webhook",
+        false,
+    ),
+    ours(
+        "node.k8s.io",
+        "RuntimeClass",
+        "runtimeclasses",
+        "disklet",
         false,
     ),
     ours("", "Service", "services", "disklet-webhook", true),

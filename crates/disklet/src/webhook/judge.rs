@@ -5,7 +5,8 @@
 use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostic, Diagnostics, Origin, Severity};
 use disklet_core::facts::Facts;
-use disklet_core::manifest::{Input, Objects, VmObject};
+use disklet_core::launch::vm_pod::check;
+use disklet_core::manifest::{Input, Objects, VmObject, VmPod};
 use disklet_core::names::Namespace;
 use disklet_core::resolve::{Unseen, resolve_seeing};
 use serde_json::{Map, Value};
@@ -22,38 +23,72 @@ pub(crate) struct Judgement {
     pub(crate) notices: Vec<Diagnostic>,
 }
 
-/// Judges a VM object of a cluster. Its status, and what others keep in its
-/// metadata, are not its author's.
-///
-/// A megabyte takes a while: whatever else the thread has to do, others do.
-pub(crate) fn judge(object: &Value, namespace: &Namespace) -> Judgement {
-    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
-    match runtime {
-        Ok(RuntimeFlavor::MultiThread) => {
-            tokio::task::block_in_place(|| judge_here(object, namespace))
-        }
-        _ => judge_here(object, namespace),
-    }
+/// A VM pod as it was read, and what is to be said of it.
+#[derive(Debug, Default)]
+pub(super) struct PodJudgement {
+    pub(super) pod: Option<VmPod>,
+    pub(super) problems: Vec<Diagnostic>,
+    pub(super) notices: Vec<Diagnostic>,
 }
 
-fn judge_here(object: &Value, namespace: &Namespace) -> Judgement {
-    let (mut objects, mut diags) = (Objects::default(), Diagnostics::default());
-    let input = Input {
-        name: Origin::object(""),
-        text: written(object).to_string(),
-    };
-    objects.read(&input, namespace, &mut diags);
-    let (config, facts) = (Config::default(), Facts::default());
-    resolve_seeing(&objects, &config, &facts, &Unseen::everything(), &mut diags);
-    let (problems, others) = diags
-        .into_sorted()
-        .into_iter()
-        .partition(|told| told.severity == Severity::Error);
+/// Judges a VM object of a cluster. Its status, and what others keep in its
+/// metadata, are not its author's.
+pub(crate) fn judge(object: &Value, namespace: &Namespace) -> Judgement {
+    let (mut objects, diags) = read(&input(object), namespace, Diagnostics::default());
+    let (problems, notices) = parted(diags);
     Judgement {
         vm: objects.vms.pop(),
         problems,
-        notices: others,
+        notices,
     }
+}
+
+/// Judges a VM pod of a cluster in the same way, and what only there has a meaning.
+pub(super) fn judge_pod(object: &Value, namespace: &Namespace) -> PodJudgement {
+    let (input, mut diags) = (input(object), Diagnostics::default());
+    check(&input, &mut diags);
+    let (mut objects, diags) = read(&input, namespace, diags);
+    let (problems, notices) = parted(diags);
+    PodJudgement {
+        pod: objects.vm_pods.pop(),
+        problems,
+        notices,
+    }
+}
+
+fn input(object: &Value) -> Input {
+    Input {
+        name: Origin::object(""),
+        text: written(object).to_string(),
+    }
+}
+
+/// A megabyte takes a while: whatever else the thread has to do, others do.
+fn read(input: &Input, namespace: &Namespace, diags: Diagnostics) -> (Objects, Diagnostics) {
+    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    let here = || read_here(input, namespace, diags);
+    match runtime {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(here),
+        _ => here(),
+    }
+}
+
+fn read_here(
+    input: &Input,
+    namespace: &Namespace,
+    mut diags: Diagnostics,
+) -> (Objects, Diagnostics) {
+    let mut objects = Objects::default();
+    objects.read(input, namespace, &mut diags);
+    let (config, facts) = (Config::default(), Facts::default());
+    resolve_seeing(&objects, &config, &facts, &Unseen::everything(), &mut diags);
+    (objects, diags)
+}
+
+/// What is wrong, and what else there is to say.
+fn parted(diags: Diagnostics) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
+    let all = diags.into_sorted().into_iter();
+    all.partition(|told| told.severity == Severity::Error)
 }
 
 /// What of an object its author writes.

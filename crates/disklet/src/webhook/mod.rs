@@ -1,14 +1,17 @@
-//! The validating webhook: VM objects that cannot be run are refused when they
-//! are written, with the words that a plan would use.
+//! The webhooks: VM objects and VM pods that cannot be run are refused when they
+//! are written, with the words that a plan would use; a VM pod's launcher takes its
+//! place.
 //!
 //! ```text
 //!   API server --HTTPS--> serve --> review (AdmissionReview in, answer out) --> judge (core)
-//!                           ^
+//!                           ^                          \--> pods --> launcher (core)
 //!   Secret <--CAS--> certificates --> caBundle of the webhook configuration
 //! ```
 
 mod certificates;
+mod claims;
 mod judge;
+mod pods;
 mod review;
 mod serve;
 
@@ -24,13 +27,16 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use disklet::cluster::health::Health;
+use disklet_core::launch::pod::Settings;
 
 use certificates::{Keeper, Place, Served};
 pub(crate) use judge::judge;
 use serve::Server;
 
 /// Where VM objects are judged.
-const PATH: &str = "/validate";
+const VALIDATE: &str = "/validate";
+/// Where launchers take the place of VM pods.
+const MUTATE: &str = "/mutate";
 
 /// What the webhook counts.
 pub(crate) trait Counts: Send + Sync + 'static {
@@ -53,7 +59,8 @@ pub(crate) struct WebhookArgs {
     #[arg(long, value_name = "HOST", requires = "webhook_listen")]
     webhook_host: Vec<String>,
 
-    /// The ValidatingWebhookConfiguration that is told the webhook's authority
+    /// The webhook configurations, validating and mutating, that are told the
+    /// webhook's authority
     #[arg(long, value_name = "NAME", default_value = NAME)]
     webhook_configuration: String,
 
@@ -79,6 +86,7 @@ impl Webhook {
         args: &WebhookArgs,
         namespace: &str,
         client: &Client,
+        launcher: Settings,
         health: &Arc<Health>,
         counts: &Arc<C>,
     ) -> Result<Option<Self>, String> {
@@ -98,6 +106,8 @@ impl Webhook {
         let server = Server {
             tls: TlsAcceptor::from(Arc::new(tls)),
             counts: Arc::clone(counts),
+            launcher,
+            client: Some(client.clone()),
         };
         let served = tokio::spawn(server.serve(listener, told));
         Ok(Some(Self { ending, served }))

@@ -1,15 +1,21 @@
 //! The protocol: an AdmissionReview in, an answer out. Nothing here waits, and
 //! whoever sends the bytes is a stranger.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use disklet::cluster::words::{sentence, shortened};
 use disklet_core::diag::Diagnostic;
+use disklet_core::launch::pod::Settings;
+use disklet_core::launch::vm_pod::{claims_to_look_at, is_vm, original};
 use disklet_core::names::Namespace;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::judge::judge;
+use super::pods;
 
 const VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -21,6 +27,42 @@ const LONGEST_WARNING: usize = 250;
 const MOST_WARNINGS: usize = 10;
 /// UIDs of requests have 36.
 const LONGEST_UID: usize = 128;
+
+/// What an API server wants to know.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Question<'q> {
+    /// Whether an object can be as it is.
+    Valid,
+    /// What a pod has to be, if launchers are like this, and these of its claims are
+    /// devices.
+    Changed(&'q Settings, &'q BTreeSet<String>),
+}
+
+/// Claims of a VM pod that is created, of which it does not say what they are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unsaid {
+    pub(super) namespace: String,
+    pub(super) claims: BTreeSet<String>,
+}
+
+impl Unsaid {
+    /// Nothing if there are none, or if the bytes are no review.
+    pub(super) fn of(body: &[u8]) -> Option<Self> {
+        let asked: Asked = serde_json::from_slice(body).ok()?;
+        let request = asked.request;
+        let claims = match request.operation.as_str() {
+            "CREATE" if request.is_of_pod() && is_vm(&request.object) => {
+                let original = original(&request.object);
+                claims_to_look_at(original.as_ref().unwrap_or(&request.object))
+            }
+            _ => BTreeSet::new(),
+        };
+        (!claims.is_empty()).then(|| Self {
+            namespace: namespace(&request).to_string(),
+            claims,
+        })
+    }
+}
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +91,7 @@ struct Asked {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Request {
+pub(super) struct Request {
     uid: String,
     kind: Kind,
     #[serde(default)]
@@ -58,11 +100,11 @@ struct Request {
     namespace: Option<String>,
     #[serde(default)]
     name: Option<String>,
-    operation: String,
+    pub(super) operation: String,
     #[serde(default)]
-    object: Value,
+    pub(super) object: Value,
     #[serde(default)]
-    old_object: Value,
+    pub(super) old_object: Value,
 }
 
 #[derive(Debug, Deserialize)]
@@ -80,6 +122,7 @@ struct Answer<'a> {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Response<'a> {
     uid: &'a str,
     allowed: bool,
@@ -87,6 +130,10 @@ struct Response<'a> {
     status: Option<Status>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -98,13 +145,15 @@ struct Status {
 
 /// What is to be said to a request.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Verdict {
-    refusal: Option<String>,
-    warnings: Vec<String>,
+pub(super) struct Verdict {
+    pub(super) refusal: Option<String>,
+    pub(super) warnings: Vec<String>,
+    /// What makes the object what it has to be.
+    pub(super) patch: Vec<Value>,
 }
 
 /// Answers a review.
-pub(super) fn answer(body: &[u8]) -> Result<(Vec<u8>, Outcome), Malformed> {
+pub(super) fn answer(body: &[u8], question: Question<'_>) -> Result<(Vec<u8>, Outcome), Malformed> {
     let asked: Asked =
         serde_json::from_slice(body).map_err(|error| Malformed(error.to_string()))?;
     if asked.api_version != VERSION || asked.kind != KIND {
@@ -115,7 +164,15 @@ pub(super) fn answer(body: &[u8]) -> Result<(Vec<u8>, Outcome), Malformed> {
     if request.uid.is_empty() || request.uid.len() > LONGEST_UID {
         return Err(Malformed("its request has no uid of a request".to_owned()));
     }
-    let verdict = verdict(&request);
+    let verdict = match question {
+        Question::Valid => verdict(&request),
+        Question::Changed(settings, blocks) if request.is_of_pod() => {
+            pods::verdict(&request, settings, blocks)
+        }
+        // Pods are changed, and nothing else.
+        Question::Changed(..) => Verdict::default(),
+    };
+    let patch = (!verdict.patch.is_empty()).then_some(Value::Array(verdict.patch));
     let outcome = match verdict.refusal {
         Some(_) => Outcome::Refused,
         None => Outcome::Allowed,
@@ -133,24 +190,35 @@ pub(super) fn answer(body: &[u8]) -> Result<(Vec<u8>, Outcome), Malformed> {
                 message,
             }),
             warnings: verdict.warnings,
+            patch_type: patch.as_ref().map(|_| "JSONPatch"),
+            patch: patch.map(|patch| BASE64_STANDARD.encode(patch.to_string())),
         },
     };
     let answer = serde_json::to_vec(&answer).map_err(|error| Malformed(error.to_string()))?;
     Ok((answer, outcome))
 }
 
+impl Request {
+    fn is_of_pod(&self) -> bool {
+        self.kind.group.is_empty() && self.kind.kind == "Pod" && !self.is_of_part()
+    }
+
+    /// Whether it is about a subresource.
+    fn is_of_part(&self) -> bool {
+        self.sub_resource
+            .as_deref()
+            .is_some_and(|it| !it.is_empty())
+    }
+}
+
 fn verdict(request: &Request) -> Verdict {
     let is_vm = request.kind.group == disklet_core::crd::GROUP && request.kind.kind == "VM";
-    let is_part = request
-        .sub_resource
-        .as_deref()
-        .is_some_and(|it| !it.is_empty());
     let writes = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
     let goes = !request.object["metadata"]["deletionTimestamp"].is_null();
-    if !is_vm || is_part || !writes || goes {
+    if !is_vm || request.is_of_part() || !writes || goes {
         return Verdict::default();
     }
-    let now = judge(&named(request), &namespace(request));
+    let now = judge(&named(&request.object, request), &namespace(request));
     let mut warnings: Vec<_> = now
         .notices
         .iter()
@@ -169,6 +237,7 @@ fn verdict(request: &Request) -> Verdict {
     Verdict {
         refusal,
         warnings: few(&warnings),
+        patch: Vec::new(),
     }
 }
 
@@ -185,8 +254,8 @@ fn brings_no_problem(request: &Request, problems: &[Diagnostic]) -> bool {
 }
 
 /// The object; one whose name the API server has yet to make has a name all the same.
-fn named(request: &Request) -> Value {
-    let mut object = request.object.clone();
+pub(super) fn named(object: &Value, request: &Request) -> Value {
+    let mut object = object.clone();
     let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
         return object;
     };
@@ -206,7 +275,7 @@ fn named(request: &Request) -> Value {
     object
 }
 
-fn namespace(request: &Request) -> Namespace {
+pub(super) fn namespace(request: &Request) -> Namespace {
     let named = request.namespace.as_deref().unwrap_or("default");
     let named = Namespace::parse(named).or_else(|_| Namespace::parse("default"));
     // `default` is one.
@@ -215,13 +284,13 @@ fn namespace(request: &Request) -> Namespace {
 }
 
 /// What concerns the VM as a whole, such as that it shall not run, its author knows.
-fn is_about_a_field(notice: &Diagnostic) -> bool {
+pub(super) fn is_about_a_field(notice: &Diagnostic) -> bool {
     let place = notice.place.as_ref();
     place.is_some_and(|place| !place.path.to_string().is_empty())
 }
 
 /// All problems, one a line, as far as anybody reads; nothing if there is none.
-fn message(problems: &[Diagnostic]) -> Option<String> {
+pub(super) fn message(problems: &[Diagnostic]) -> Option<String> {
     let lines: Vec<_> = problems.iter().map(sentence).collect();
     let mut message = match lines.len() {
         0 => return None,
@@ -247,7 +316,7 @@ fn message(problems: &[Diagnostic]) -> Option<String> {
     Some(message)
 }
 
-fn few(warnings: &[String]) -> Vec<String> {
+pub(super) fn few(warnings: &[String]) -> Vec<String> {
     let few = warnings.iter().take(MOST_WARNINGS);
     few.map(|told| shortened(told, LONGEST_WARNING)).collect()
 }

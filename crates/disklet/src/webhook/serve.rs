@@ -1,5 +1,6 @@
 //! HTTPS for API servers: few, small and quick requests, whoever sends them.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,14 +13,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::Client;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
-use super::Counts;
-use super::review::{self, Outcome};
+use disklet_core::launch::pod::Settings;
+
+use super::review::{self, Outcome, Question, Unsaid};
+use super::{Counts, MUTATE, VALIDATE, claims};
 
 /// So many are connected at the same time, at most.
 const MOST_CONNECTIONS: usize = 128;
@@ -40,11 +44,17 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Server<C> {
     pub(super) tls: TlsAcceptor,
     pub(super) counts: Arc<C>,
+    /// What launchers are like.
+    pub(super) launcher: Settings,
+    /// Where claims are looked up; without it none are.
+    pub(super) client: Option<Client>,
 }
 
 struct Shared<C> {
     judged: Semaphore,
     counts: Arc<C>,
+    launcher: Arc<Settings>,
+    client: Option<Client>,
 }
 
 impl<C: Counts> Server<C> {
@@ -54,6 +64,8 @@ impl<C: Counts> Server<C> {
         let shared = Arc::new(Shared {
             judged: Semaphore::new(MOST_JUDGED),
             counts: self.counts,
+            launcher: Arc::new(self.launcher),
+            client: self.client,
         });
         let told = ending.clone();
         let mut ended = pin!(async {
@@ -159,11 +171,24 @@ impl<C: Counts> Shared<C> {
         response
     }
 
+    /// The claims of a VM pod that are devices, as far as that is not said.
+    async fn blocks(&self, body: &[u8]) -> BTreeSet<String> {
+        match (&self.client, Unsaid::of(body)) {
+            (Some(client), Some(unsaid)) => claims::blocks(client, &unsaid).await,
+            _ => BTreeSet::new(),
+        }
+    }
+
     async fn judged(&self, request: Request<Incoming>) -> (StatusCode, Vec<u8>, &'static str) {
         let no = |status: StatusCode, why: String| (status, (why + "\n").into_bytes(), "malformed");
-        if request.uri().path() != super::PATH {
-            return no(StatusCode::NOT_FOUND, format!("there is {}", super::PATH));
-        }
+        let mutates = match request.uri().path() {
+            VALIDATE => false,
+            MUTATE => true,
+            _ => {
+                let there_is = format!("there is {VALIDATE}, and {MUTATE}");
+                return no(StatusCode::NOT_FOUND, there_is);
+            }
+        };
         if request.method() != Method::POST {
             return no(StatusCode::METHOD_NOT_ALLOWED, "use POST".to_owned());
         }
@@ -176,8 +201,20 @@ impl<C: Counts> Shared<C> {
             Ok(Err(error)) => return no(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
             Err(_) => return no(StatusCode::REQUEST_TIMEOUT, "took too long".to_owned()),
         };
+        let blocks = match mutates {
+            true => self.blocks(&body).await,
+            false => BTreeSet::new(),
+        };
         // A computation, which must not hold up who only waits.
-        let answer = tokio::task::spawn_blocking(move || review::answer(&body)).await;
+        let launcher = Arc::clone(&self.launcher);
+        let answer = tokio::task::spawn_blocking(move || {
+            let question = match mutates {
+                true => Question::Changed(&launcher, &blocks),
+                false => Question::Valid,
+            };
+            review::answer(&body, question)
+        });
+        let answer = answer.await;
         match answer {
             Ok(Ok((answer, Outcome::Allowed))) => (StatusCode::OK, answer, "allowed"),
             Ok(Ok((answer, Outcome::Refused))) => (StatusCode::OK, answer, "refused"),

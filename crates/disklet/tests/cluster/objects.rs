@@ -3,9 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, Service, ServiceAccount};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Serialize;
@@ -34,6 +37,8 @@ fn as_typed(object: &Value) -> Value {
         "Deployment" => again::<Deployment>(object),
         "Service" => again::<Service>(object),
         "ValidatingWebhookConfiguration" => again::<ValidatingWebhookConfiguration>(object),
+        "MutatingWebhookConfiguration" => again::<MutatingWebhookConfiguration>(object),
+        "RuntimeClass" => again::<RuntimeClass>(object),
         other => panic!("{other} is not looked at"),
     }
 }
@@ -179,6 +184,43 @@ fn the_webhook_leads_to_the_controllers_and_is_in_nobodys_way() {
                 );
             }
         }
+    }
+}
+
+/// Nobody's pods wait for us but launchers, which have a label.
+#[test]
+fn pods_are_created_without_us() {
+    for (_, args) in INSTALLATIONS {
+        let objects = of(args);
+        let service = the("Service", &objects);
+        let webhooks = the("MutatingWebhookConfiguration", &objects)["webhooks"]
+            .as_array()
+            .unwrap();
+        for webhook in webhooks {
+            let client = &webhook["clientConfig"];
+            assert_eq!(client["service"]["name"], service["metadata"]["name"]);
+            assert_eq!(client["service"]["path"], "/mutate");
+            assert!(client["caBundle"].is_null());
+            assert_eq!(webhook["sideEffects"], "None");
+            assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= 5);
+            let operations = &webhook["rules"][0]["operations"];
+            let is_creation = *operations == serde_json::json!(["CREATE"]);
+            assert_eq!(
+                webhook["rules"][0]["resources"],
+                serde_json::json!(["pods"])
+            );
+            match is_creation {
+                true => assert_eq!(webhook["failurePolicy"], "Ignore"),
+                false => {
+                    assert_eq!(webhook["failurePolicy"], "Fail");
+                    let chosen = &webhook["objectSelector"]["matchExpressions"][0];
+                    assert_eq!(chosen["key"], "disklet.io/vm");
+                }
+            }
+        }
+        let namespace = the("Namespace", &objects);
+        let label = &namespace["metadata"]["labels"]["disklet.io/installed"];
+        assert_eq!(label, "true", "the webhook leaves our namespace out by it");
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::machine::Unwanted;
-use super::pod::LauncherPod;
+use super::pod::{LauncherPod, Vm};
 use crate::failure::{Failure, Result};
 
 /// Who writes what of ours is.
@@ -69,13 +69,39 @@ impl Cluster {
         self.runtime.block_on(in_time(request, hurries, PATIENCE))
     }
 
-    /// A VM object, as text; nothing if it is gone.
+    /// A VM, as text; nothing if it is gone.
     pub(super) fn vm(&self, pod: &LauncherPod) -> Result<Option<Value>> {
+        let uid = match &pod.vm {
+            Vm::Object(uid) => uid,
+            Vm::Pod(vm) => return Ok(Some((**vm).clone())),
+            Vm::Forgotten => return Ok(None),
+        };
         let vms = self.vms(pod.namespace.as_str());
         let found = self.wait(vms.get_opt(pod.name.as_str()));
         let found = found.map_err(|error| unanswered("tell of the VM", error))?;
         let found = found.map(|vm| text_of(&vm, "VM", "disklet.io/v1alpha1"));
-        Ok(found.filter(|vm| vm["metadata"]["uid"].as_str() == Some(&pod.vm)))
+        Ok(found.filter(|vm| vm["metadata"]["uid"].as_str() == Some(uid)))
+    }
+
+    /// The status that tells people of a VM: that of the VM object, or of the VM
+    /// pod; nothing if it is gone.
+    pub(super) fn status(&self, pod: &LauncherPod) -> Result<Option<Value>> {
+        if !pod.is_vm_pod() {
+            return Ok(self.vm(pod)?.map(|vm| vm["status"].clone()));
+        }
+        let found = self.pod(pod)?;
+        let found = found.map(|found| serde_json::to_value(found.status).unwrap_or_default());
+        Ok(found)
+    }
+
+    fn pod(&self, pod: &LauncherPod) -> Result<Option<core::Pod>> {
+        let found = self.wait(self.pods(pod).get_opt(pod.name.as_str()));
+        let found = found.map_err(|error| unanswered("tell of the pod", error))?;
+        Ok(found.filter(|found| found.metadata.uid.as_deref() == Some(pod.uid.as_str())))
+    }
+
+    fn pods(&self, pod: &LauncherPod) -> Api<core::Pod> {
+        Api::namespaced(self.client.clone(), pod.namespace.as_str())
     }
 
     /// What a plan looked for; nothing if there is no such thing.
@@ -111,11 +137,16 @@ impl Cluster {
 
     /// Writes the part of a VM's status that is the agent's.
     pub(super) fn write_status(&self, pod: &LauncherPod, status: &Value) -> Result<()> {
+        let uid = match &pod.vm {
+            Vm::Object(uid) => uid,
+            Vm::Pod(_) => return self.write_pod_status(pod, status),
+            Vm::Forgotten => return Ok(()),
+        };
         let vm = json!({
             "apiVersion": "disklet.io/v1alpha1",
             "kind": "VM",
             // Not that of another VM that has come under the name since.
-            "metadata": {"name": pod.name.as_str(), "uid": pod.vm},
+            "metadata": {"name": pod.name.as_str(), "uid": uid},
             "status": status,
         });
         let how = PatchParams::apply(MANAGER).force();
@@ -126,6 +157,21 @@ impl Cluster {
             // Who is gone needs no status.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(error) => Err(unanswered("take the VM's status", error)),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// The kubelet keeps conditions that are not its own.
+    fn write_pod_status(&self, pod: &LauncherPod, status: &Value) -> Result<()> {
+        let patch = json!({"metadata": {"uid": pod.uid.as_str()}, "status": status});
+        let patch = Patch::Strategic(&patch);
+        let how = PatchParams::default();
+        let pods = self.pods(pod);
+        let written = pods.patch_status(pod.name.as_str(), &how, &patch);
+        match self.wait(written) {
+            // Who is gone needs no status.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(unanswered("take the pod's status", error)),
             Ok(_) => Ok(()),
         }
     }
@@ -141,12 +187,16 @@ impl Cluster {
     }
 
     fn publish(&self, pod: &LauncherPod, is_warning: bool, reason: &str, note: &str) {
+        let (version, kind, uid) = match &pod.vm {
+            Vm::Object(uid) => ("disklet.io/v1alpha1", "VM", uid.as_str()),
+            Vm::Pod(_) | Vm::Forgotten => ("v1", "Pod", pod.uid.as_str()),
+        };
         let about = core::ObjectReference {
-            api_version: Some("disklet.io/v1alpha1".to_owned()),
-            kind: Some("VM".to_owned()),
+            api_version: Some(version.to_owned()),
+            kind: Some(kind.to_owned()),
             name: Some(pod.name.to_string()),
             namespace: Some(pod.namespace.to_string()),
-            uid: Some(pod.vm.clone()),
+            uid: Some(uid.to_owned()),
             ..core::ObjectReference::default()
         };
         let told = self.teller.tell(about, is_warning, reason, note);
@@ -157,8 +207,7 @@ impl Cluster {
 
     /// Takes the agent's finalizer from a pod of which nothing is left here.
     pub(super) fn let_go(&self, pod: &LauncherPod) -> Result<()> {
-        let pods = Api::<core::Pod>::namespaced(self.client.clone(), pod.namespace.as_str());
-        let name = pod.name.as_str();
+        let (pods, name) = (self.pods(pod), pod.name.as_str());
         let unheld = async {
             let Some(now) = pods.get_opt(name).await? else {
                 return Ok(());

@@ -104,7 +104,9 @@ fn demand_claims(plan: &Plan, pod: &LauncherPod) -> std::result::Result<(), NoPl
         );
         let what = match (by_kubelet, pod.opened.contains(claim.as_str())) {
             (true, false) => "the kubelet has to open it, and the launcher pod does not have it",
-            (false, true) => {
+            // A VM pod's flexvolumes are mounted to have their driver called; any other
+            // claim of a VM pod is the kubelet's.
+            (false, true) if !pod.is_vm_pod() => {
                 "QEMU has to open it, and the kubelet has done so for the launcher pod"
             }
             _ => continue,

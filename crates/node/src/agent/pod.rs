@@ -4,19 +4,31 @@ use std::collections::BTreeSet;
 
 use disklet::cluster::names::POD_FINALIZER;
 use disklet_core::launch::protocol::How;
+use disklet_core::launch::vm_pod::original;
 use disklet_core::names::{Namespace, ObjectName, PodUid};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
+use serde_json::Value;
 
-/// The launcher pod's one container.
+/// The container of a VM object's launcher.
 const CONTAINER: &str = "vm";
+
+/// What a launcher runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Vm {
+    /// A VM object, by its UID. It has the pod's name.
+    Object(String),
+    /// The pod itself, as its author wrote it.
+    Pod(Box<Value>),
+    /// Nobody knows any more.
+    Forgotten,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LauncherPod {
     pub(super) uid: PodUid,
     pub(super) namespace: Namespace,
     pub(super) name: ObjectName,
-    /// The UID of the VM object that owns it.
-    pub(super) vm: String,
+    pub(super) vm: Vm,
     pub(super) address: Option<String>,
     /// It is being deleted.
     pub(super) deleting: bool,
@@ -44,21 +56,14 @@ enum Restart {
 }
 
 impl LauncherPod {
-    /// Nothing if it is not the pod of a VM object. Whoever may make pods can
-    /// write a label; that it has the VM's name and is owned by it makes it the
-    /// only one.
+    /// Nothing if it is not the pod of a VM object, and no VM pod. Whoever may make
+    /// pods can write a label; that it has the VM's name and is owned by it makes it
+    /// the only one. A VM pod is its own VM.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
-        let owners = pod.metadata.owner_references.iter().flatten();
         let name = pod.metadata.name.as_deref()?;
-        let mut owners = owners.filter(|owner| {
-            owner.kind == "VM"
-                && owner.api_version.starts_with("disklet.io/")
-                && owner.controller == Some(true)
-                && owner.name == name
-        });
         let spec = pod.spec.as_ref()?;
         let first = Self {
-            vm: owners.next()?.uid.clone(),
+            vm: owner(pod, name).map(Vm::Object).or_else(|| vm_pod(pod))?,
             opened: opened(spec),
             restart: match spec.restart_policy.as_deref() {
                 Some("Never") => Restart::Never,
@@ -80,10 +85,19 @@ impl LauncherPod {
             deleting: pod.metadata.deletion_timestamp.is_some(),
             over: matches!(phase, Some("Succeeded" | "Failed")),
             held: is_held(pod),
-            answers: answers(pod),
-            runs: running(pod),
+            answers: answers(pod, self.container()),
+            runs: running(pod, self.container()),
             ..self.clone()
         }
+    }
+
+    /// The launcher's container; that of a VM pod has the name which its author gave.
+    fn container(&self) -> &str {
+        let written = match &self.vm {
+            Vm::Pod(pod) => pod["spec"]["containers"][0]["name"].as_str(),
+            Vm::Object(_) | Vm::Forgotten => None,
+        };
+        written.unwrap_or(CONTAINER)
     }
 
     /// One that has our finalizer and is nobody's launcher, or is not any more:
@@ -105,7 +119,7 @@ impl LauncherPod {
             uid,
             namespace: Namespace::parse(namespace).ok()?,
             name: ObjectName::parse(name).ok()?,
-            vm: String::new(),
+            vm: Vm::Forgotten,
             address: None,
             deleting: true,
             over: true,
@@ -126,6 +140,11 @@ impl LauncherPod {
                 Restart::OnFailure => how.exit_code() != 0,
                 Restart::Never => false,
             }
+    }
+
+    /// Whether it is a VM pod, not the launcher of a VM object.
+    pub(super) fn is_vm_pod(&self) -> bool {
+        matches!(self.vm, Vm::Pod(_))
     }
 
     /// Whether nothing of it will run any more.
@@ -163,22 +182,54 @@ fn opened(spec: &PodSpec) -> BTreeSet<String> {
     claims.map(|claim| claim.claim_name.clone()).collect()
 }
 
-fn running(pod: &Pod) -> Option<Incarnation> {
-    let container = container(pod)?;
+/// The UID of the VM object that owns it.
+fn owner(pod: &Pod, name: &str) -> Option<String> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| {
+        owner.kind == "VM"
+            && owner.api_version.starts_with("disklet.io/")
+            && owner.controller == Some(true)
+            && owner.name == name
+    });
+    owner.map(|owner| owner.uid.clone())
+}
+
+/// The VM pod that it stands for, as a file would have it.
+fn vm_pod(pod: &Pod) -> Option<Vm> {
+    let mut pod = original(&serde_json::to_value(pod).ok()?)?;
+    let fields = pod.as_object_mut()?;
+    fields.remove("status");
+    fields.insert("apiVersion".to_owned(), "v1".into());
+    fields.insert("kind".to_owned(), "Pod".into());
+    let meta = fields.get_mut("metadata")?.as_object_mut()?;
+    // A launcher that is to end has a VM until then.
+    for key in [
+        "managedFields",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+    ] {
+        meta.remove(key);
+    }
+    Some(Vm::Pod(Box::new(pod)))
+}
+
+fn running(pod: &Pod, name: &str) -> Option<Incarnation> {
+    let container = container(pod, name)?;
     container.state.as_ref()?.running.as_ref()?;
     container.container_id.clone()
 }
 
-fn answers(pod: &Pod) -> Option<bool> {
+fn answers(pod: &Pod, name: &str) -> Option<bool> {
     let mut containers = pod.spec.as_ref()?.containers.iter();
-    let ours = containers.find(|container| container.name == CONTAINER)?;
+    let ours = containers.find(|container| container.name == name)?;
     ours.readiness_probe.as_ref()?;
-    Some(container(pod).is_some_and(|container| container.ready))
+    Some(container(pod, name).is_some_and(|container| container.ready))
 }
 
-fn container(pod: &Pod) -> Option<&ContainerStatus> {
+fn container<'p>(pod: &'p Pod, name: &str) -> Option<&'p ContainerStatus> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    containers.iter().find(|it| it.name == CONTAINER)
+    containers.iter().find(|it| it.name == name)
 }
 
 #[cfg(test)]
@@ -210,7 +261,8 @@ mod tests {
     #[test]
     fn a_launcher_stays_one_whatever_its_tenant_takes_away() {
         let first = LauncherPod::of(&pod(|_| {})).unwrap();
-        assert_eq!((first.vm.as_str(), first.held), ("vm-1", true));
+        let vm = Vm::Object("vm-1".to_owned());
+        assert_eq!((&first.vm, first.held), (&vm, true));
         assert_eq!(first.runs.as_deref(), Some("containerd://1"));
         let edited = pod(|pod| {
             pod["metadata"]["ownerReferences"] = json!([]);
@@ -221,7 +273,7 @@ mod tests {
         });
         assert_eq!(LauncherPod::of(&edited), None);
         let later = first.later(&edited);
-        assert_eq!((later.vm.as_str(), &later.uid), ("vm-1", &first.uid));
+        assert_eq!((&later.vm, &later.uid), (&vm, &first.uid));
         assert!(later.is_done() && !later.held);
     }
 

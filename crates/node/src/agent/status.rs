@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use disklet_core::launch::vm_pod::RUNNING;
 use disklet_core::plan::{Copy, Plan, PlannedDisk, Source};
 use serde_json::{Value, json};
 
@@ -90,11 +91,29 @@ pub(super) fn status(
     }))
 }
 
+/// The agent's part of a VM pod's status: one condition. The kubelet has the rest.
+pub(super) fn pod_status(standing: &Standing, now: &str) -> Value {
+    // What a probe says is another condition.
+    let (running, reason, message) = standing.ready(None);
+    json!({
+        "conditions": [{
+            "type": RUNNING,
+            "status": running,
+            "reason": reason,
+            "message": shortened(message),
+            "lastTransitionTime": now,
+        }],
+    })
+}
+
 /// Whether a status says that a guest is there.
-pub(super) fn says_alive(status: &Value) -> bool {
+pub(super) fn says_alive(pod: &LauncherPod, status: &Value) -> bool {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
-    matches!(status["phase"].as_str(), Some("Running" | "Paused"))
-        || conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
+    let mut is_true = |of: &str| conditions.any(|it| it["type"] == of && it["status"] == "True");
+    if pod.is_vm_pod() {
+        return is_true(RUNNING);
+    }
+    matches!(status["phase"].as_str(), Some("Running" | "Paused")) || is_true("Ready")
 }
 
 /// What has to be written; nothing if the status says it already. A condition

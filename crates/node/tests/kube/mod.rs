@@ -2,6 +2,7 @@
 //! it, runs these tests and ends it.
 
 pub(crate) mod guests;
+pub(crate) mod pods;
 pub(crate) mod storage;
 
 use std::io::Write;
@@ -90,6 +91,12 @@ impl Tenant {
     }
 
     pub(crate) fn apply(&self, manifest: &str) {
+        let (done, told) = self.try_apply(manifest);
+        assert!(done, "{told}\n{manifest}");
+    }
+
+    /// What kubectl says to a manifest, whether or not it is taken.
+    pub(crate) fn try_apply(&self, manifest: &str) -> (bool, String) {
         let mut kubectl = Command::new("kubectl");
         kubectl.args(["-n", &self.name, "apply", "-f", "-"]);
         kubectl
@@ -101,7 +108,9 @@ impl Tenant {
         stdin.write_all(manifest.as_bytes()).expect("kubectl reads");
         drop(stdin);
         let output = child.wait_with_output().expect("kubectl ends");
-        assert_success(&kubectl, &output);
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        (output.status.success(), text)
     }
 
     /// One field of an object; nothing if there is no such thing.

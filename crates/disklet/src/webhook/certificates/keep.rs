@@ -10,12 +10,13 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde_json::json;
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
+use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
 
@@ -32,6 +33,18 @@ const KEY: &str = "certificates.json";
 /// After a failure it is tried again, but nobody is pressed.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
+/// The configurations that are told the authorities; both have one name.
+const KINDS: [&str; 2] = [
+    "ValidatingWebhookConfiguration",
+    "MutatingWebhookConfiguration",
+];
+
+fn resource(kind: &str) -> ApiResource {
+    let plural = kind.to_lowercase() + "s";
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+    ApiResource::from_gvk_with_plural(&kind, &plural)
+}
+
 /// Where certificates are kept and told, and for what they are.
 #[derive(Debug, Clone)]
 pub(in crate::webhook) struct Place {
@@ -45,7 +58,7 @@ pub(in crate::webhook) struct Place {
 /// One replica's part.
 pub(in crate::webhook) struct Keeper {
     secrets: Api<Secret>,
-    configurations: Api<ValidatingWebhookConfiguration>,
+    configurations: [Api<DynamicObject>; 2],
     place: Place,
     served: Arc<Served>,
     /// What is served, by when it was made, and until when it holds.
@@ -67,7 +80,7 @@ impl Keeper {
     pub(in crate::webhook) fn new(client: &Client, place: Place, served: Arc<Served>) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), &place.namespace),
-            configurations: Api::all(client.clone()),
+            configurations: KINDS.map(|kind| Api::all_with(client.clone(), &resource(kind))),
             place,
             served,
             serving: None,
@@ -126,11 +139,21 @@ impl Keeper {
     async fn step(&mut self) -> Result<(), Failure> {
         // Looked at before the Secret: whoever tells of newer certificates after this
         // has changed its version, and what follows here is then refused.
-        let configuration = self.configurations.get_opt(&self.place.configuration).await;
-        let configuration =
-            configuration.map_err(|error| Failure::Api("the configuration", error))?;
+        let mut found = Vec::new();
+        for (kind, api) in KINDS.into_iter().zip(&self.configurations) {
+            let configuration = api.get_opt(&self.place.configuration).await;
+            let configuration =
+                configuration.map_err(|error| Failure::Api("the configuration", error))?;
+            // Nobody calls for one that is not there, so nobody has to believe anything.
+            found.extend(configuration.map(|it| (kind, api.clone(), it)));
+        }
         let certificates = self.certificates().await?;
-        self.tell(configuration, &certificates).await?;
+        for (kind, api, configuration) in &found {
+            self.tell(kind, api, configuration, &certificates).await?;
+        }
+        if !found.is_empty() {
+            self.note_told(&certificates);
+        }
         self.serve(&certificates)
     }
 
@@ -188,49 +211,48 @@ impl Keeper {
 
     /// Has the API servers believe all that is or will be served.
     async fn tell(
-        &mut self,
-        configuration: Option<ValidatingWebhookConfiguration>,
+        &self,
+        kind: &str,
+        api: &Api<DynamicObject>,
+        configuration: &DynamicObject,
         certificates: &Certificates,
     ) -> Result<(), Failure> {
-        let Some(configuration) = configuration else {
-            // Nobody calls, so nobody has to believe anything.
+        let encoded = BASE64_STANDARD.encode(certificates.bundle());
+        let webhooks = configuration.data["webhooks"].as_array();
+        let webhooks = webhooks.map(Vec::as_slice).unwrap_or_default();
+        let knows = |webhook: &Value| webhook["clientConfig"]["caBundle"] == encoded;
+        if webhooks.iter().all(knows) {
             return Ok(());
-        };
-        let bundle = certificates.bundle();
-        let webhooks = configuration.webhooks.as_deref().unwrap_or_default();
-        let knows = |webhook: &ByteString| webhook.0 == bundle.as_bytes();
-        let all_know = webhooks
-            .iter()
-            .all(|webhook| webhook.client_config.ca_bundle.as_ref().is_some_and(knows));
-        if !all_know {
-            let encoded = BASE64_STANDARD.encode(&bundle);
-            let webhooks = webhooks.iter().map(
-                |webhook| json!({"name": webhook.name, "clientConfig": {"caBundle": encoded}}),
-            );
-            let patch = json!({
-                "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": "ValidatingWebhookConfiguration",
-                "metadata": {
-                    "name": self.place.configuration,
-                    "resourceVersion": configuration.metadata.resource_version,
-                    "uid": configuration.metadata.uid,
-                },
-                "webhooks": webhooks.collect::<Vec<_>>(),
-            });
-            let how = PatchParams::apply(names::CONTROLLER).force();
-            let name = &self.place.configuration;
-            match self
-                .configurations
-                .patch(name, &how, &Patch::Apply(&patch))
-                .await
-            {
-                Ok(_) => info!("the API server is told the webhook's authorities"),
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                    return Err(Failure::Outdated);
-                }
-                Err(error) => return Err(Failure::Api("telling the authorities", error)),
-            }
         }
+        let webhooks = webhooks
+            .iter()
+            .map(|webhook| json!({"name": webhook["name"], "clientConfig": {"caBundle": encoded}}));
+        let patch = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {
+                "name": self.place.configuration,
+                "resourceVersion": configuration.metadata.resource_version,
+                "uid": configuration.metadata.uid,
+            },
+            "webhooks": webhooks.collect::<Vec<_>>(),
+        });
+        let how = PatchParams::apply(names::CONTROLLER).force();
+        let name = &self.place.configuration;
+        match api.patch(name, &how, &Patch::Apply(&patch)).await {
+            Ok(_) => {
+                info!(kind, "the API server is told the webhook's authorities");
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                Err(Failure::Outdated)
+            }
+            Err(error) => Err(Failure::Api("telling the authorities", error)),
+        }
+    }
+
+    /// Since when all of them have been told.
+    fn note_told(&mut self, certificates: &Certificates) {
         let known = certificates.generations().iter();
         let known: HashMap<_, _> = known
             .map(|it| {
@@ -239,7 +261,6 @@ impl Keeper {
             })
             .collect();
         self.told = known;
-        Ok(())
     }
 
     fn serve(&mut self, certificates: &Certificates) -> Result<(), Failure> {

@@ -63,6 +63,14 @@ async fn start() -> Running {
     let server = Server {
         tls: TlsAcceptor::from(Arc::new(tls(Arc::clone(&served)).unwrap())),
         counts: Arc::clone(&counted),
+        launcher: Settings {
+            image: "example.com/disklet:1".to_owned(),
+            pull_policy: None,
+            default_memory: disklet_core::units::ByteSize::from_bytes(1 << 30),
+            low_ports: false,
+            seccomp_profile: None,
+        },
+        client: None,
     };
     Running {
         address,

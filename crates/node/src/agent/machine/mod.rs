@@ -22,7 +22,7 @@ use super::Shared;
 use super::cluster::{Cluster, now};
 use super::link::{Heard, Link};
 use super::pod::{Incarnation, LauncherPod};
-use super::status::{Standing, news, says_alive, status};
+use super::status::{Standing, news, pod_status, says_alive, status};
 use crate::failure::Result;
 use crate::libvirt::Event;
 
@@ -114,8 +114,8 @@ impl Machine {
         let ended = Standing::Ended(why);
         loop {
             let cluster = &self.shared.cluster;
-            let vm = cluster.vm(&self.pod);
-            let said = vm.map(|vm| vm.is_some_and(|vm| says_alive(&vm["status"])));
+            let status = cluster.status(&self.pod);
+            let said = status.map(|it| it.is_some_and(|it| says_alive(&self.pod, &it)));
             let unsaid = said.and_then(|said| match said {
                 true => self.write(cluster, &none, &ended),
                 false => Ok(()),
@@ -235,10 +235,16 @@ impl Machine {
 
     fn try_write(&self, cluster: &Cluster, guest: &Guest, standing: &Standing) -> Result<()> {
         let node = &self.shared.node;
-        let Some(vm) = cluster.vm(&self.pod)? else {
+        let Some(before) = cluster.status(&self.pod)? else {
             return Ok(());
         };
-        let before = &vm["status"];
+        let before = &before;
+        if self.pod.is_vm_pod() {
+            return match news(pod_status(standing, &now()), before) {
+                Some(status) => cluster.write_status(&self.pod, &status),
+                None => Ok(()),
+            };
+        }
         let plan = guest.plan.as_ref();
         let mut generation = guest.generation;
         let is_known = before["disks"].as_array().is_some_and(|it| !it.is_empty());

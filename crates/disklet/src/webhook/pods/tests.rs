@@ -1,0 +1,163 @@
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use disklet_core::launch::vm_pod::SAVED;
+use disklet_core::units::ByteSize;
+
+use super::super::review::{Outcome, Question, answer};
+use super::*;
+
+fn settings() -> Settings {
+    Settings {
+        image: "example.com/disklet:1".to_owned(),
+        pull_policy: None,
+        default_memory: ByteSize::from_bytes(1 << 30),
+        low_ports: false,
+        seccomp_profile: None,
+    }
+}
+
+fn vm_pod() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "vm",
+            "namespace": "prod",
+            "annotations": {"kubernetes.io/target-runtime": "virtlet.cloud"},
+        },
+        "spec": {
+            "containers": [{"name": "vm", "image": "virtlet.cloud/cirros"}],
+            "volumes": [
+                {"name": "disk", "flexVolume": {"driver": "virtlet/flexvolume_driver", "options": {"type": "qcow2"}}},
+            ],
+        },
+    })
+}
+
+fn asked(operation: &str, object: &Value, old: &Value) -> Value {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "1",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "namespace": "prod",
+            "operation": operation,
+            "object": object,
+            "oldObject": old,
+        },
+    });
+    let settings = settings();
+    let blocks = BTreeSet::new();
+    let question = Question::Changed(&settings, &blocks);
+    let (bytes, outcome) = answer(review.to_string().as_bytes(), question).unwrap();
+    let mut answer: Value = serde_json::from_slice(&bytes).unwrap();
+    let response = answer["response"].take();
+    assert_eq!(response["allowed"], outcome == Outcome::Allowed);
+    response
+}
+
+/// As the API server would.
+fn patched(object: &Value, response: &Value) -> Value {
+    assert_eq!(response["patchType"], "JSONPatch", "{response}");
+    let patch = BASE64_STANDARD.decode(response["patch"].as_str().unwrap());
+    let patch: Vec<Value> = serde_json::from_slice(&patch.unwrap()).unwrap();
+    let mut object = object.clone();
+    for step in patch {
+        let path: Vec<_> = step["path"].as_str().unwrap().split('/').collect();
+        let [_, part, key] = path[..] else {
+            panic!("{step}");
+        };
+        let map = object[part].as_object_mut().unwrap();
+        match step["op"].as_str().unwrap() {
+            "add" => map.insert(key.to_owned(), step["value"].clone()),
+            _ => Some(map.remove(key).unwrap()),
+        };
+    }
+    object
+}
+
+fn message(response: &Value) -> &str {
+    response["status"]["message"].as_str().unwrap_or("allowed")
+}
+
+#[test]
+fn a_vm_pod_becomes_a_launcher_and_stays_one() {
+    let pod = vm_pod();
+    let launcher = patched(&pod, &asked("CREATE", &pod, &Value::Null));
+    let container = &launcher["spec"]["containers"][0];
+    assert_eq!(container["image"], "example.com/disklet:1");
+    assert_eq!(original(&launcher), Some(pod));
+    // Asked again, or created from a backup, there is nothing to do.
+    let again = asked("CREATE", &launcher, &Value::Null);
+    assert_eq!(again.get("patch"), None, "{again}");
+    assert_eq!(again["allowed"], true);
+}
+
+#[test]
+fn a_launcher_that_somebody_else_wrote_is_made_anew() {
+    let pod = vm_pod();
+    let launcher = patched(&pod, &asked("CREATE", &pod, &Value::Null));
+    let mut forged = launcher.clone();
+    let container = &mut forged["spec"]["containers"][0];
+    container["image"] = json!("example.com/mine");
+    container["securityContext"] = json!({"privileged": true});
+    assert_eq!(
+        patched(&forged, &asked("CREATE", &forged, &Value::Null)),
+        launcher
+    );
+    forged["metadata"]["annotations"][SAVED] = json!("{}");
+    let refused = asked("CREATE", &forged, &Value::Null);
+    assert!(message(&refused).contains(SAVED), "{refused}");
+}
+
+#[test]
+fn other_pods_are_not_touched() {
+    let mut pod = vm_pod();
+    pod["metadata"]["annotations"] = json!({"kubernetes.io/target-runtime": "docker"});
+    pod["spec"]["hostNetwork"] = json!(true);
+    for (operation, old) in [("CREATE", &Value::Null), ("UPDATE", &pod), ("DELETE", &pod)] {
+        let response = asked(operation, &pod, old);
+        assert_eq!(
+            response,
+            json!({"uid": "1", "allowed": true}),
+            "{operation}"
+        );
+    }
+}
+
+#[test]
+fn what_a_plan_refuses_is_refused_with_its_field() {
+    let mut pod = vm_pod();
+    pod["spec"]["volumes"][0]["flexVolume"]["options"] =
+        json!({"type": "qcow2", "capasity": "1Gi"});
+    pod["spec"]["hostNetwork"] = json!(true);
+    let response = asked("CREATE", &pod, &Value::Null);
+    assert_eq!(response["allowed"], false);
+    assert_eq!(response.get("patch"), None);
+    let told = message(&response);
+    for words in ["2 problems", "capasity", "capacity", "spec.hostNetwork"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+#[test]
+fn a_launcher_is_updated_as_its_vm_pod_allows() {
+    let pod = vm_pod();
+    let launcher = patched(&pod, &asked("CREATE", &pod, &Value::Null));
+    let mut again = launcher.clone();
+    again["spec"]["containers"][0]["image"] = json!("virtlet.cloud/cirros");
+    assert_eq!(
+        patched(&again, &asked("UPDATE", &again, &launcher)),
+        launcher
+    );
+    again["spec"]["containers"][0]["image"] = json!("virtlet.cloud/other");
+    let refused = asked("UPDATE", &again, &launcher);
+    assert!(
+        message(&refused).starts_with("spec.containers[0].image: "),
+        "{refused}"
+    );
+    // What goes is not held up.
+    again["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(asked("UPDATE", &again, &launcher)["allowed"], true);
+}

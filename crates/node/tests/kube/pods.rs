@@ -1,0 +1,59 @@
+//! VM pods, as users of Virtlet write them, with the guest that says what it sees.
+
+use super::guests::{NODE, things};
+use super::{Tenant, on_node, until};
+
+/// A VM pod in the form that Virtlet's documents have, with more of its spec, in lines of YAML, and
+/// commands for the guest.
+pub(crate) fn vm_pod(name: &str, volumes: &str, guest: &[impl AsRef<str>]) -> String {
+    let lines: String = guest
+        .iter()
+        .map(|line| format!("\n      #guest: {}", line.as_ref()))
+        .collect();
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+  annotations:
+    kubernetes.io/target-runtime: virtlet.cloud
+    VirtletCloudInitUserDataScript: |
+      #!/bin/sh{lines}
+spec:
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions:
+          - key: extraRuntime
+            operator: In
+            values: [virtlet]
+  terminationGracePeriodSeconds: 20
+  containers:
+  - name: {name}-vm
+    image: virtlet.cloud/small
+    resources: {{limits: {{memory: 128Mi}}}}
+{volumes}
+"
+    )
+}
+
+/// Deletes a VM pod; returns when nothing of it is left.
+pub(crate) fn delete_pod(tenant: &Tenant, name: &str) {
+    let object = format!("pod/{name}");
+    let uid = tenant.field(&object, ".metadata.uid").expect("the pod");
+    tenant.kubectl(&["delete", &object, "--timeout=90s"]);
+    gone(name, &uid);
+}
+
+/// Nothing is left of a VM pod on its node, for us or for the kubelet.
+pub(crate) fn gone(name: &str, uid: &str) {
+    until(60, "the VM's things go", || {
+        (!things().contains(&format!("-{name}-vm"))).then_some(())
+    });
+    let mounts = format!("grep {uid} /proc/self/mountinfo || true");
+    until(60, "the kubelet's mounts go", || {
+        let left = on_node(NODE, &["sh", "-c", &mounts]);
+        left.is_empty().then_some(())
+    });
+}
