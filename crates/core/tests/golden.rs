@@ -114,6 +114,10 @@ fn pods_are_restricted() {
             container["securityContext"]["capabilities"]["drop"][0],
             "ALL"
         );
+        assert_eq!(
+            container["securityContext"]["capabilities"]["add"],
+            serde_json::json!(["NET_BIND_SERVICE"])
+        );
         for volume in spec["volumes"].as_array().unwrap() {
             let allowed = ["emptyDir", "persistentVolumeClaim"];
             assert!(

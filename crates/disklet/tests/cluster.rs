@@ -82,6 +82,7 @@ const INSTALLATIONS: [(&str, &[&str]); 3] = [
             "host",
             "--kubelet-root",
             "/srv/kubelet: root",
+            "--no-low-ports",
         ],
     ),
 ];

@@ -98,6 +98,35 @@ fn a_pod_without_low_ports_says_so() {
     assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
 }
 
+/// The pod and the program's file say it; passt is told by the launcher, and has no
+/// right any more when it listens.
+#[test]
+#[ignore = "needs root and passt: script/test"]
+fn a_pod_with_the_right_has_low_ports() {
+    let pod = Pod::new("right", "10.231.12.2", "10.231.12.1");
+    pod.sysctl("net.ipv4.ip_unprivileged_port_start=1024");
+    let launched = pod.launch_with_low_ports(&["--tcp-ports=22,8080", "--udp-ports=53"]);
+    let _qemu = launched.connect("net");
+    let listens = |file: &str, port: &str| {
+        let path = format!("/proc/{}/net/{file}", launched.child.id());
+        fs::read_to_string(path).unwrap().contains(port)
+    };
+    wait_until("TCP 22 and UDP 53 are open", || {
+        listens("tcp", ":0016 ") && listens("udp", ":0035 ")
+    });
+    let passt = children(launched.child.id())[0];
+    wait_until("passt has no right any more", || {
+        fs::read_to_string(format!("/proc/{passt}/status"))
+            .unwrap()
+            .contains("CapPrm:\t0000000000000000")
+    });
+    launched.greeted().say(r#"{"type":"ended","how":"off"}"#);
+    let outcome = launched.end();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let told = "cannot be reached";
+    assert!(!outcome.stderr.contains(told), "{}", outcome.stderr);
+}
+
 /// passt would end if it could not listen at all that it was told.
 #[test]
 #[ignore = "needs root and passt: script/test"]

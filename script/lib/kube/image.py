@@ -6,6 +6,9 @@
 Each directory is a layer, the first one lowest; so is each tar, as it is. FILE is a tar that `ctr images
 import`, `skopeo copy oci-archive:FILE` and `docker load` read. Owners become
 root and times zero, so that the same files give the same image, byte for byte.
+
+A program named by --net-bind may have ports below 1024, if whoever starts it may: its file has
+the capability NET_BIND_SERVICE, permitted and not in effect, so that it starts without it as well.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import io
 import json
 import os
 import shutil
+import struct
 import tarfile
 import tempfile
 
@@ -31,6 +35,7 @@ def arguments():
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--user", default="", metavar="UID[:GID]")
     parser.add_argument("--workdir", default="/")
+    parser.add_argument("--net-bind", action="append", default=[], metavar="PATH", help="as it is named in a directory")
     parser.add_argument("--gzip", action="store_true", help="compress the layers")
     parser.add_argument("directories", nargs="+", metavar="DIRECTORY|LAYER.tar")
     return parser.parse_args()
@@ -45,7 +50,12 @@ def paths(top):
             yield os.path.join(here, name)
 
 
-def write_layer(top, out):
+def net_bind():
+    """The extended attribute: version 2, permitted, inheritable, each 32 bits, twice."""
+    return struct.pack("<5I", 0x02000000, 1 << 10, 0, 0, 0).decode("ascii")
+
+
+def write_layer(top, bind, out):
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in paths(top):
             entry = tar.gettarinfo(path, arcname=os.path.relpath(path, top))
@@ -53,6 +63,8 @@ def write_layer(top, out):
                 raise SystemExit(f"{path} is a socket: a layer cannot hold it")
             entry.uid = entry.gid = entry.mtime = 0
             entry.uname = entry.gname = ""
+            if entry.name in bind:
+                entry.pax_headers["SCHILY.xattr.security.capability"] = net_bind()
             if entry.isreg():
                 with open(path, "rb") as content:
                     tar.addfile(entry, content)
@@ -77,24 +89,24 @@ class Hashed:
         return self.out.tell()
 
 
-def write_content(top, out):
+def write_content(top, bind, out):
     if os.path.isdir(top):
-        return write_layer(top, out)
+        return write_layer(top, bind, out)
     with open(top, "rb") as layer:
         shutil.copyfileobj(layer, out, 1 << 20)
 
 
-def make_layer(top, compress):
+def make_layer(top, bind, compress):
     """The blob as an open file, its digest, and the digest of what it unpacks to."""
     blob = tempfile.TemporaryFile()
     packed = Hashed(blob)
     if compress:
         with gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0, compresslevel=1) as squeezed:
             plain = Hashed(squeezed)
-            write_content(top, plain)
+            write_content(top, bind, plain)
     else:
         plain = packed
-        write_content(top, plain)
+        write_content(top, bind, plain)
     return blob, packed.sum.hexdigest(), plain.sum.hexdigest()
 
 
@@ -143,7 +155,7 @@ def main():
     layers, diff_ids = [], []
     media = OCI + "layer.v1.tar" + ("+gzip" if options.gzip else "")
     for top in options.directories:
-        blob, digest, diff_id = make_layer(top, options.gzip)
+        blob, digest, diff_id = make_layer(top, options.net_bind, options.gzip)
         layers.append(archive.blob(media, digest, blob, blob.seek(0, os.SEEK_END)))
         diff_ids.append(diff_id)
     config = archive.json_blob(OCI + "config.v1+json", configuration(options, diff_ids))

@@ -21,8 +21,7 @@ pub struct Settings {
     pub pull_policy: Option<String>,
     /// Memory of VMs that ask for none.
     pub default_memory: ByteSize,
-    /// Kubelets take `net.ipv4.ip_unprivileged_port_start`, as they do from
-    /// 1.22 on: guests are reached at ports below 1024.
+    /// Guests are reached at ports below 1024, too, by a capability.
     pub low_ports: bool,
     /// The seccomp profile below the kubelet's `seccomp` directory; absent:
     /// none, since that of container runtimes keeps passt from shutting itself in.
@@ -193,7 +192,7 @@ pub(super) fn program(
         "args": args,
         "securityContext": {
             "allowPrivilegeEscalation": false,
-            "capabilities": {"drop": ["ALL"]},
+            "capabilities": capabilities(settings),
             "readOnlyRootFilesystem": true,
         },
         // `kubectl attach -it` is the console, key by key.
@@ -248,10 +247,7 @@ pub(super) fn pod_security(settings: &Settings) -> Value {
         None => json!({"type": "Unconfined"}),
     };
     // The guest may ping.
-    let mut sysctls = vec![json!({"name": "net.ipv4.ping_group_range", "value": "0 2147483647"})];
-    if settings.low_ports {
-        sysctls.push(json!({"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}));
-    }
+    let sysctls = [json!({"name": "net.ipv4.ping_group_range", "value": "0 2147483647"})];
     json!({
         "runAsNonRoot": true,
         "runAsUser": USER,
@@ -259,6 +255,15 @@ pub(super) fn pod_security(settings: &Settings) -> Value {
         "seccompProfile": seccomp,
         "sysctls": sysctls,
     })
+}
+
+/// One may be had by Pod Security's `restricted`. The sysctl that would do instead
+/// is not taken by kubelets before 1.22.
+fn capabilities(settings: &Settings) -> Value {
+    match settings.low_ports {
+        true => json!({"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}),
+        false => json!({"drop": ["ALL"]}),
+    }
 }
 
 fn volume((index, claim): (usize, &PodClaim)) -> Value {

@@ -26,8 +26,8 @@ pub(super) struct LauncherArgs {
     #[arg(long, value_name = "PATH")]
     launcher_seccomp_profile: Option<String>,
 
-    /// Guests are reached at ports below 1024: kubelets allow the sysctl
-    /// `net.ipv4.ip_unprivileged_port_start`, as they do from 1.22 on
+    /// Guests are reached at ports below 1024, too: launcher pods have the
+    /// capability `NET_BIND_SERVICE`
     #[arg(long)]
     launcher_low_ports: bool,
 }

@@ -43,6 +43,7 @@ impl Settings {
             ("seccomp-profile", text(SECCOMP_PROFILE)),
             ("image", text(&self.image)),
             ("node-image", text(&self.node_image)),
+            ("low-ports", Fill::Yaml(self.low_ports())),
             ("replicas", Fill::Yaml(self.replicas.to_string())),
             ("node-selector", Fill::Yaml(self.selector())),
             ("raw-devices", text(&self.raw_devices)),
@@ -113,6 +114,12 @@ impl Settings {
             )
         });
         lines.unzip()
+    }
+
+    /// One more argument of the controller.
+    fn low_ports(&self) -> String {
+        let argument = self.low_ports.then_some(", --launcher-low-ports");
+        argument.unwrap_or_default().to_owned()
     }
 
     fn selector(&self) -> String {

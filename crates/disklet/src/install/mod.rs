@@ -78,6 +78,11 @@ pub(crate) struct InstallArgs {
     #[arg(long, value_name = "LABEL=VALUE")]
     node_selector: Vec<String>,
 
+    /// Guests are not reached at ports below 1024: for clusters that take no pods
+    /// with the capability `NET_BIND_SERVICE`, which launchers have else
+    #[arg(long)]
+    no_low_ports: bool,
+
     /// How many controllers; one of them leads, the others take over
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
     replicas: u8,

@@ -28,6 +28,7 @@ pub(super) struct Settings {
     pub(super) raw_devices: String,
     pub(super) flexvolume_dir: String,
     pub(super) node_selector: Vec<(String, String)>,
+    pub(super) low_ports: bool,
     pub(super) replicas: u8,
 }
 
@@ -57,6 +58,7 @@ impl Settings {
             raw_devices: raw_devices.to_owned(),
             flexvolume_dir: flexvolume_dir?,
             node_selector,
+            low_ports: !args.no_low_ports,
             replicas: args.replicas,
         })
     }

@@ -66,7 +66,7 @@ pub(crate) struct LaunchArgs {
 
 const AFTER: &str = "\
 Each port costs memory of the pod, about 5 KiB for TCP and 4 KiB for UDP, since passt listens at each.
-Ports below 1024 need the sysctl net.ipv4.ip_unprivileged_port_start in the pod.
+Ports below 1024 need the capability NET_BIND_SERVICE, in the pod and for the program's file.
 
 Exit code:
     0  the guest has switched itself off, or was told to and did

@@ -4,6 +4,9 @@ use std::fs;
 
 use disklet_core::launch::ports::Ports;
 use rustix::process::{Resource, getrlimit};
+use rustix::thread::{
+    CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities,
+};
 
 use super::tell::Teller;
 
@@ -18,7 +21,8 @@ pub(super) struct Reach {
 const FOR_CONNECTIONS: u64 = 1024;
 
 impl Reach {
-    /// What is left of it here; tells what is not.
+    /// What is left of it here, for a passt that is started by this thread or
+    /// by one that it starts; tells what is not.
     pub(super) fn here(self, teller: &Teller) -> Self {
         let open = self.open(first_open_port(), teller);
         open.within_limit(teller)
@@ -34,8 +38,8 @@ impl Reach {
         };
         if open != self {
             teller.tell(&format!(
-                "the guest cannot be reached at ports below {first}: the pod has no sysctl \
-                 net.ipv4.ip_unprivileged_port_start"
+                "the guest cannot be reached at ports below {first}: the launcher has no capability \
+                 NET_BIND_SERVICE, which its pod and the file of its program have to name both"
             ));
         }
         open
@@ -74,11 +78,23 @@ impl Reach {
 
 /// The first port that needs no right; passt says nothing of those that do.
 fn first_open_port() -> Option<u16> {
-    if rustix::process::geteuid().is_root() {
+    if hand_right_on() || rustix::process::geteuid().is_root() {
         return None;
     }
     let setting = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
     fs::read_to_string(setting).ok()?.trim().parse().ok()
+}
+
+/// Whoever is started has the right to any port, if we have. passt gives it up as
+/// soon as it listens.
+fn hand_right_on() -> bool {
+    let right = CapabilitySet::NET_BIND_SERVICE;
+    let inheritable = capabilities(None).and_then(|mut own| {
+        own.inheritable |= right;
+        set_capabilities(None, own)
+    });
+    let ambient = inheritable.and_then(|()| configure_capability_in_ambient_set(right, true));
+    ambient.is_ok()
 }
 
 #[cfg(test)]

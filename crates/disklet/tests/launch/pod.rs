@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{XattrFlags, setxattr};
+
 use crate::launched::{Launched, Launcher, Scratch, wait_until};
 
 /// With all rights of the last process gone, as a container's user.
@@ -21,6 +23,21 @@ const AS_IN_A_CONTAINER: [&str; 10] = [
     "--pdeathsig=keep",
     "--",
 ];
+/// One of them is left, as in a pod that has it.
+const WITH_LOW_PORTS: [&str; 10] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--no-new-privs",
+    "--bounding-set=-all,+net_bind_service",
+    "--inh-caps=-all,+net_bind_service",
+    "--ambient-caps=-all,+net_bind_service",
+    "--pdeathsig=keep",
+    "--",
+];
+/// What `script/images` says of the program's file: it may have the same.
+const MAY_HAVE_LOW_PORTS: [u32; 5] = [0x0200_0000, 1 << 10, 0, 0, 0];
 
 /// The namespaces.
 pub(crate) struct Pod {
@@ -69,11 +86,20 @@ impl Pod {
 
     /// A launcher in it, with no more rights than in a cluster.
     pub(crate) fn launch(&self, args: &[&str]) -> Launched {
-        self.launch_by(&[], args)
+        self.launch_as(&AS_IN_A_CONTAINER, args)
     }
 
-    /// The same, started by another program.
+    /// One that may have ports below 1024.
+    pub(crate) fn launch_with_low_ports(&self, args: &[&str]) -> Launched {
+        self.launch_as(&WITH_LOW_PORTS, args)
+    }
+
+    /// One without any right, started by another program.
     pub(crate) fn launch_by(&self, by: &[&str], args: &[&str]) -> Launched {
+        self.launch_as(&[by, &AS_IN_A_CONTAINER].concat(), args)
+    }
+
+    fn launch_as(&self, by: &[&str], args: &[&str]) -> Launched {
         let scratch = Scratch::new();
         let mode = fs::Permissions::from_mode(0o777);
         fs::set_permissions(scratch.path(), mode.clone()).unwrap();
@@ -84,12 +110,17 @@ impl Pod {
             env!("CARGO_BIN_EXE_disklet"),
             &program.display().to_string(),
         ]);
+        let rights: Vec<u8> = MAY_HAVE_LOW_PORTS
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        let no_flags = XattrFlags::empty();
+        setxattr(&program, "security.capability", &rights, no_flags).unwrap();
         let mut launcher = Launcher::within(scratch, args);
         let log = launcher.scratch.path().join("log");
         fs::set_permissions(log, mode).unwrap();
         let mut outer = Command::new("ip");
         outer.args(["netns", "exec", &self.pod]).args(by);
-        outer.args(AS_IN_A_CONTAINER);
         outer.arg(program).args(launcher.command.get_args());
         outer.stdin(Stdio::piped());
         outer.stdout(Stdio::piped()).stderr(Stdio::piped());
