@@ -60,6 +60,7 @@ uninstall_disklet() {
     until [[ -z $(kubectl get pods --all-namespaces -l disklet.io/vm -o name) ]] || ((SECONDS > end)); do sleep 0.5; done
     "$disklet" uninstall
     left=$(kubectl get "$OURS" --all-namespaces -l app.kubernetes.io/part-of=disklet -o name)
+    left+=$(kubectl get nodes -l extraRuntime -o name)
     [[ -z $left ]] || die "left after uninstall: $left"
 }
 OURS=namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,validatingwebhookconfigurations

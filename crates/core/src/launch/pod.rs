@@ -42,7 +42,7 @@ pub const SECCOMP_PROFILE_TEXT: &str = include_str!("seccomp.json");
 pub const AGENT_FINALIZER: &str = "disklet.io/agent";
 
 /// A node that has an agent has this label.
-pub(super) const NODE_LABEL: (&str, &str) = ("extraRuntime", "virtlet");
+pub const NODE_LABEL: (&str, &str) = ("extraRuntime", "virtlet");
 /// `nobody`: it owns nothing.
 const USER: u32 = 65534;
 

@@ -2,6 +2,8 @@
 
 /// The field manager of what the controller applies, and who tells its events.
 pub const CONTROLLER: &str = "disklet-controller";
+/// The field manager of what agents write.
+pub const AGENT: &str = "disklet-agent";
 
 /// Holds a VM object until its launcher pod is gone.
 pub const VM_FINALIZER: &str = "disklet.io/vm";

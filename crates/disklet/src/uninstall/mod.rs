@@ -1,6 +1,7 @@
 //! `disklet uninstall`: takes from a cluster what `disklet install` has given it.
 
 mod cluster;
+mod held;
 mod ours;
 mod remove;
 mod vms;
@@ -24,7 +25,8 @@ use cluster::Cluster;
 ///
 /// VM objects that do not run stay in the cluster, and with them the definition of
 /// VM objects: after a new installation they are there again. Without VM objects
-/// the definition goes, too.
+/// the definition goes, too. Finalizers of ours are taken off VM objects and claims,
+/// so that they can be deleted, and off nodes the label that agents have put there.
 ///
 /// What stays on the nodes: their data directory (/var/lib/disklet) with the images, and
 /// the FlexVolume driver in the kubelet's directory of plugins, which
@@ -98,7 +100,9 @@ async fn uninstall(args: &UninstallArgs) -> Result<(), Refusal> {
         ));
     }
     cluster.remove_all(keeps_vms).await?;
-    cluster.wait_for_end(patience).await
+    let ended = cluster.wait_for_end(patience).await;
+    cluster.let_go().await?;
+    ended
 }
 
 /// Says what is done. That nobody reads it is nobody's concern.

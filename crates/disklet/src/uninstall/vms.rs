@@ -78,7 +78,7 @@ impl Cluster {
         })
     }
 
-    fn vm_objects(&self, namespace: Option<&str>) -> Api<DynamicObject> {
+    pub(super) fn vm_objects(&self, namespace: Option<&str>) -> Api<DynamicObject> {
         let resource = ApiResource {
             group: GROUP.to_owned(),
             version: VERSION.to_owned(),
