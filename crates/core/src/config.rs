@@ -289,11 +289,13 @@ impl Config {
             self.image_translations = Some(path);
         }
         if let Some(mut networks) = fields.fields("networks", diags) {
-            let Networks { deny, allow } = &mut self.networks;
+            let web = networks.get("web").and_then(|view| view.bool(diags));
+            self.networks.web = web.or(self.networks.web);
+            let Networks { deny, allow, .. } = &mut self.networks;
             for (key, target) in [("deny", deny), ("allow", allow)] {
                 target.extend(read_subnets(&mut networks, key, diags));
             }
-            networks.no_others(&["deny", "allow"], diags);
+            networks.no_others(&["deny", "allow", "web"], diags);
         }
         fields.no_others(&Self::FIELDS, diags);
     }

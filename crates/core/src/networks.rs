@@ -104,6 +104,9 @@ pub struct Networks {
     pub deny: Vec<Subnet>,
     /// Where VMs may, although it is in a network that is denied.
     pub allow: Vec<Subnet>,
+    /// Whether QEMU may open files of web servers, which send it on to wherever
+    /// they like, at every request; absent: unless it is for tenants.
+    pub web: Option<bool>,
 }
 
 /// Links of the node and, on clouds, their metadata.
@@ -133,6 +136,7 @@ impl Networks {
         let node = Self::without(LOOPBACK.iter()).deny.into_iter();
         let new: Vec<_> = node.filter(|subnet| !self.deny.contains(subnet)).collect();
         self.deny.extend(new);
+        self.web.get_or_insert(false);
         self
     }
 
@@ -140,7 +144,14 @@ impl Networks {
         Self {
             deny: denied.filter_map(|text| Subnet::parse(text).ok()).collect(),
             allow: Vec::new(),
+            web: None,
         }
+    }
+
+    /// Whether QEMU may open files of web servers.
+    #[must_use]
+    pub fn allows_web(&self) -> bool {
+        self.web.unwrap_or(true)
     }
 
     /// The network because of which an address is denied, if it is.
@@ -239,10 +250,20 @@ mod tests {
     }
 
     #[test]
+    fn tenants_have_no_web_servers_unless_an_administrator_says_so() {
+        assert!(Networks::of_owner().allows_web());
+        assert!(!Networks::of_tenants().allows_web());
+        let mut networks = Networks::of_owner();
+        networks.web = Some(true);
+        assert!(networks.closed_to_tenants().allows_web());
+    }
+
+    #[test]
     fn the_smallest_network_decides() {
         let networks = Networks {
             deny: vec![subnet("0.0.0.0/0"), subnet("10.1.2.0/24")],
             allow: vec![subnet("10.0.0.0/8"), subnet("10.1.2.0/24")],
+            web: None,
         };
         let denied = |text: &str| networks.denied(text.parse().unwrap());
         assert_eq!(denied("192.0.2.1"), Some(subnet("0.0.0.0/0")));

@@ -13,6 +13,8 @@ mod target;
 mod tuning;
 mod xml;
 
+use std::net::IpAddr;
+
 use uuid::Uuid;
 
 pub use firmware::{Firmware, Uefi};
@@ -22,7 +24,7 @@ pub use target::{Bus, Serial, Target};
 pub use tuning::{Cache, Io, Tuning};
 
 use crate::manifest::{CpuModel, CpuSetting};
-use crate::source::Network;
+use crate::source::{Endpoint, Network};
 use crate::units::ByteSize;
 
 /// How guests are run.
@@ -194,6 +196,23 @@ pub struct Disk {
     pub tuning: Tuning,
     /// How much of it the guest may use in a second.
     pub limits: IoLimits,
+}
+
+impl Domain {
+    /// The same, where servers that were named have the addresses that were found
+    /// for them; see [`Network::by_address`]. Nothing if a disk has no server left.
+    #[must_use]
+    pub fn by_address(&self, found: &dyn Fn(&Endpoint) -> Option<Vec<IpAddr>>) -> Option<Self> {
+        let mut domain = self.clone();
+        for disk in &mut domain.disks {
+            for layer in std::iter::once(&mut disk.top).chain(&mut disk.below) {
+                if let Location::Network { network, .. } = &mut layer.at {
+                    *network = network.by_address(found)?;
+                }
+            }
+        }
+        Some(domain)
+    }
 }
 
 impl Disk {

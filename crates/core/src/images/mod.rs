@@ -50,6 +50,8 @@ pub struct Address {
     pub digest: Option<Sha256>,
     /// How to fetch it.
     pub transport: Transport,
+    /// An administrator has said it, not the image's name.
+    pub is_mapped: bool,
 }
 
 /// Why it is not known where to get an image.
@@ -139,6 +141,7 @@ impl Rule {
             url,
             digest: self.digest,
             transport: self.transport.clone(),
+            is_mapped: true,
         })
     }
 }
@@ -175,6 +178,7 @@ fn by_name(name: &str) -> Result<Address, Nowhere> {
         url,
         digest: None,
         transport: Transport::default(),
+        is_mapped: false,
     })
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::diag::Diagnostics;
 use crate::diag::{Diagnostic, Place};
+use crate::networks::Networks;
 use crate::text::Secret;
 use crate::url::Url;
 use crate::yaml::{Fields, View};
@@ -19,6 +20,8 @@ pub struct Transport {
     pub stall_timeout: Duration,
     /// How many redirects are followed.
     pub max_redirects: u32,
+    /// Where the server must not be, nor whom it leads on to; absent: anywhere.
+    pub networks: Option<Networks>,
     /// The proxy, instead of the environment's.
     pub proxy: Option<Url>,
     /// A file with `USER:PASSWORD` or `Bearer TOKEN`.
@@ -63,6 +66,7 @@ impl Default for Transport {
             connect_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(60),
             max_redirects: 10,
+            networks: None,
             proxy: None,
             credentials_file: None,
             tls: Tls::default(),

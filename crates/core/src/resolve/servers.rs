@@ -32,4 +32,17 @@ impl Resolver<'_> {
         }
         (!denied).then_some(names)
     }
+
+    /// QEMU follows a web server to wherever it leads, at every request: what a
+    /// network closes cannot be kept from whoever names one.
+    pub(super) fn demand_web(&self, place: &Place, diags: &mut Diagnostics) -> Option<()> {
+        if self.unseen.configuration || self.config.networks.allows_web() {
+            return Some(());
+        }
+        diags.push(
+            Diagnostic::error(place, "VMs may not have disks at web servers here, which QEMU follows into closed networks")
+                .help("have the file fetched, with source: {image: {name: https://…}}; the node's administrator opens this with networks: {web: true} in the configuration"),
+        );
+        None
+    }
 }

@@ -60,6 +60,15 @@ impl Endpoint {
         self.host.parse().ok()
     }
 
+    /// The same port at an address.
+    #[must_use]
+    pub fn at(&self, address: IpAddr) -> Self {
+        Self {
+            host: address.to_string(),
+            port: self.port,
+        }
+    }
+
     /// Never 0.
     #[must_use]
     pub fn port(&self) -> u16 {

@@ -1,6 +1,7 @@
 //! Storage that QEMU reaches over the network by itself: what is needed to
 //! find it, as types. Who may use it stands beside it, never in it.
 
+mod by_address;
 mod endpoint;
 mod names;
 

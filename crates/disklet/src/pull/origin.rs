@@ -42,6 +42,8 @@ impl Origin {
             url,
             digest: None,
             transport: Transport::default(),
+            // Whoever says --from may do what this machine may.
+            is_mapped: true,
         })))
     }
 
@@ -60,19 +62,23 @@ impl Origin {
     }
 
     /// Where an image comes from by its name: as the administrator's mapping
-    /// says, which is read anew each time, else as the name itself says.
+    /// says, which is read anew each time, else as the name itself says. In the
+    /// second case not from a network that is closed to VMs.
     pub fn of(image: &ImageName, config: &Config) -> Result<Self, PullError> {
         let mapping = match &config.image_translations {
             Some(path) => read_mapping(Path::new(path))?,
             None => ImageMapping::default(),
         };
-        let address = mapping.find(image).map_err(|nowhere| {
+        let mut address = mapping.find(image).map_err(|nowhere| {
             PullError::new(
                 PullErrorKind::Nowhere,
                 format!("it is not known where it comes from: {nowhere}"),
             )
             .help(nowhere.remedy())
         })?;
+        if !address.is_mapped {
+            address.transport.networks = Some(config.networks.clone());
+        }
         Ok(Self::Web(Box::new(address)))
     }
 }

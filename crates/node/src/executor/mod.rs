@@ -159,7 +159,8 @@ impl Executor<'_> {
                 None => Ok(()),
             },
             Step::DefineDomain { name, .. } => {
-                let domain = &self.plan.domain;
+                let names = self.server_names();
+                let domain = &servers::pinned(&self.plan.domain, names, &self.config.networks)?;
                 let xml = match self.user {
                     Some(_) => domain.to_xml(),
                     None => domain.to_session_xml(),
@@ -173,6 +174,15 @@ impl Executor<'_> {
             Step::JoinLauncher { pod } => self.join(pod),
             Step::ResumeDomain { .. } => self.libvirt.resume(self.plan.uuid),
         }
+    }
+
+    /// Those that users of VMs say; an administrator's are not judged.
+    fn server_names(&self) -> impl Iterator<Item = &String> {
+        let steps = self.plan.steps.iter();
+        steps.flat_map(|step| match step {
+            Step::CheckServers { hosts, .. } => hosts.as_slice(),
+            _ => &[],
+        })
     }
 
     fn host(&self) -> Host<'_> {

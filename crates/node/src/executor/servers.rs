@@ -1,16 +1,51 @@
 //! Where the names of servers lead to.
 
-use std::net::ToSocketAddrs;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
+use disklet_core::domain::Domain;
 use disklet_core::networks::Networks;
 
 use crate::failure::{Failure, Result};
 
+/// The addresses of names; none for one that leads nowhere.
+type Found = BTreeMap<String, Vec<IpAddr>>;
+
+/// Of several addresses of a server one is chosen that answers within this time.
+const ANSWER: Duration = Duration::from_secs(2);
+
 /// Refuses servers that are in a network closed to VMs. A name that leads
-/// nowhere is left to QEMU, which says so: of several servers one is enough.
+/// nowhere is not missed yet: of several servers one is enough.
 pub(super) fn refuse_closed(hosts: &[String], networks: &Networks) -> Result<()> {
+    look_up(hosts.iter(), networks).map(drop)
+}
+
+/// The domain with the addresses of these names, looked up and judged now: QEMU
+/// shall look none of them up again, as a name may lead elsewhere by then.
+pub(super) fn pinned<'h>(
+    domain: &Domain,
+    hosts: impl Iterator<Item = &'h String>,
+    networks: &Networks,
+) -> Result<Domain> {
+    let found = look_up(hosts, networks)?;
+    let addresses = |server: &disklet_core::source::Endpoint| {
+        let addresses = found.get(server.host())?;
+        Some(answering_first(addresses, server.port()))
+    };
+    domain.by_address(&addresses).ok_or_else(|| {
+        let lost = found.iter().filter(|(_, addresses)| addresses.is_empty());
+        let lost: Vec<_> = lost.map(|(name, _)| name.as_str()).collect();
+        Failure::new(format!("{} leads to no address", lost.join(", ")))
+            .help("check the server's name, and the node's name server; Gluster needs IPv4")
+    })
+}
+
+fn look_up<'h>(hosts: impl Iterator<Item = &'h String>, networks: &Networks) -> Result<Found> {
+    let mut all = Found::new();
     for host in hosts {
         let found = (host.as_str(), 0).to_socket_addrs().into_iter().flatten();
+        let mut addresses = Vec::new();
         for address in found.map(|found| found.ip()) {
             if let Some(network) = networks.denied(address) {
                 return Err(Failure::new(format!(
@@ -18,13 +53,32 @@ pub(super) fn refuse_closed(hosts: &[String], networks: &Networks) -> Result<()>
                 ))
                 .help("the administrator says which networks are closed, with networks in the configuration"));
             }
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
         }
+        all.insert(host.clone(), addresses);
     }
-    Ok(())
+    Ok(all)
+}
+
+/// QEMU would try one after the other, and takes one only.
+fn answering_first(addresses: &[IpAddr], port: u16) -> Vec<IpAddr> {
+    let mut addresses = addresses.to_vec();
+    if addresses.len() > 1 {
+        let answers = |address: &&IpAddr| {
+            TcpStream::connect_timeout(&SocketAddr::new(**address, port), ANSWER).is_ok()
+        };
+        let first = addresses.iter().find(answers).copied();
+        addresses.sort_by_key(|address| Some(*address) != first);
+    }
+    addresses
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -39,8 +93,19 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_leads_nowhere_is_left_to_qemu() {
+    fn a_name_that_leads_nowhere_has_no_address() {
         let hosts = ["nowhere.invalid".to_owned()];
         refuse_closed(&hosts, &Networks::of_tenants()).unwrap();
+        let found = look_up(hosts.iter(), &Networks::of_tenants()).unwrap();
+        assert!(found["nowhere.invalid"].is_empty());
+    }
+
+    #[test]
+    fn an_address_that_answers_comes_first() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let [dead, alive]: [IpAddr; 2] = ["127.0.0.9", "127.0.0.1"].map(|it| it.parse().unwrap());
+        assert_eq!(answering_first(&[dead, alive], port), [alive, dead]);
+        assert_eq!(answering_first(&[dead], port), [dead]);
     }
 }

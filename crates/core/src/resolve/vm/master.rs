@@ -246,8 +246,12 @@ impl<'r> Resolver<'r> {
             return None;
         }
         let network = Network::Http(file);
+        let server_names = self.names_to_check(network.endpoints(), &url.place, diags);
+        if !is_clone {
+            self.demand_web(&url.place, diags)?;
+        }
         Some(Found {
-            server_names: self.names_to_check(network.endpoints(), &url.place, diags)?,
+            server_names: server_names?,
             ..Found::at_server(network, login, written_format(spec))
         })
     }

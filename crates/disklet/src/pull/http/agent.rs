@@ -9,8 +9,10 @@ use disklet_core::url::{Scheme, Url};
 use ureq::tls::{
     Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, TlsProvider, parse_pem,
 };
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Proxy};
 
+use super::judging::Judging;
 use crate::pull::{PullError, PullErrorKind};
 
 type Result<T> = std::result::Result<T, PullError>;
@@ -68,6 +70,9 @@ pub(super) fn agent(
         .client_cert(client)
         .disable_verification(transport.tls.insecure)
         .build();
+    let proxy = proxy(url, transport)?;
+    // Behind a proxy, the proxy decides where it goes.
+    let networks = transport.networks.as_ref().filter(|_| proxy.is_none());
     let config = Agent::config_builder()
         .http_status_as_error(false)
         // They are followed by hand: secrets must not go along.
@@ -77,7 +82,7 @@ pub(super) fn agent(
         .user_agent(concat!("disklet/", env!("CARGO_PKG_VERSION")))
         .accept_encoding("identity")
         .tls_config(tls)
-        .proxy(proxy(url, transport)?)
+        .proxy(proxy)
         .timeout_per_call(transport.timeout)
         .timeout_resolve(Some(transport.connect_timeout))
         .timeout_connect(Some(transport.connect_timeout))
@@ -85,7 +90,13 @@ pub(super) fn agent(
         .timeout_per_read(Some(transport.stall_timeout))
         .timeout_per_write(Some(transport.stall_timeout))
         .build();
-    Ok(config.new_agent())
+    Ok(match networks {
+        None => config.new_agent(),
+        Some(networks) => {
+            let connector = DefaultConnector::default();
+            Agent::with_parts(config, connector, Judging::by(networks.clone()))
+        }
+    })
 }
 
 /// The mapping's proxy, else that of the environment for such addresses.

@@ -12,6 +12,7 @@ use ureq::http::{Response, header};
 
 use super::agent::{Certificates, agent, small_file};
 use super::answer::{Answer, length_without_part, wrong_part};
+use super::judging::Closed;
 use crate::pull::{PullError, PullErrorKind};
 use crate::store::Validator;
 
@@ -174,6 +175,11 @@ fn unreachable(url: &Url, error: ureq::Error) -> PullError {
         ureq::Error::Rustls(error) => told("the connection is not safe")
             .because(error)
             .help("an authority of your own is said with caFile of a transport, see docs/formats/image-mapping.md"),
+        ureq::Error::Other(why) if why.is::<Closed>() => {
+            PullError::new(PullErrorKind::Denied, format!("{url}: {why}")).help(
+                "the administrator says which networks are closed, with networks in the configuration",
+            )
+        }
         ureq::Error::ConnectProxyFailed(why) => told("the proxy does not connect").because(why),
         error => {
             let error = error.into_io();

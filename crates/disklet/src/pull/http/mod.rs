@@ -4,6 +4,7 @@ mod agent;
 mod answer;
 mod client;
 mod download;
+mod judging;
 mod patience;
 
 pub(super) use client::Client;
