@@ -148,14 +148,38 @@ fn scratch() -> PathBuf {
     directory
 }
 
-/// What the controller may do: all of it is needed, as these tests show.
-const RIGHTS: &str = include_str!("controller-rights.yaml");
+/// What an installation gives to the controller, and nothing else of it.
+fn rights() -> String {
+    let mut disklet = Command::new(env!("CARGO_BIN_EXE_disklet"));
+    disklet.args(["install", "--namespace", NAMESPACE]);
+    let installed = String::from_utf8(disklet.output().unwrap().stdout).unwrap();
+    let rights = installed.split("\n---\n").filter(|document| {
+        let is = |kind: &str| document.contains(&format!("\nkind: {kind}\n"));
+        let is_right = is("ServiceAccount")
+            || ["Role", "RoleBinding"]
+                .iter()
+                .any(|kind| is(kind) || is(&format!("Cluster{kind}")));
+        is_right && document.contains("\n  name: disklet-controller\n")
+    });
+    let rights: Vec<_> = rights.collect();
+    assert_eq!(rights.len(), 5, "{rights:?}");
+    rights.join("\n---\n")
+}
+
+/// The controller's namespace, account and rights are there.
+pub(crate) fn have_rights() {
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
+    });
+    kubectl_with(&["apply", "-f", "-"], &namespace.to_string());
+    kubectl_with(&["apply", "-f", "-"], &rights());
+}
 
 /// A kubeconfig for an account that has these rights and no others.
 fn kubeconfig() -> PathBuf {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     let made = MADE.get_or_init(|| {
-        kubectl_with(&["apply", "-f", "-"], RIGHTS);
+        have_rights();
         let config = kubectl(&[
             "config",
             "view",

@@ -6,7 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::cluster::{eventually, kubectl, kubectl_says, kubectl_with};
-use super::controller::{Controller, NAMESPACE};
+use super::controller::{Controller, NAMESPACE, have_rights};
 
 const SECRET: [&str; 4] = ["-n", NAMESPACE, "get", "secret/disklet-webhook"];
 
@@ -56,10 +56,7 @@ fn this_computer() -> String {
 impl Webhook {
     /// With a Service that leads nowhere yet.
     pub(crate) fn installed() -> Self {
-        kubectl_with(
-            &["apply", "-f", "-"],
-            include_str!("controller-rights.yaml"),
-        );
+        have_rights();
         let objects = installed();
         assert_eq!(objects.len(), 2, "{objects:#?}");
         for mut object in objects {
