@@ -138,9 +138,13 @@ impl Given {
 }
 
 /// The configuration of a file, or what holds without one, for commands that act
-/// on this machine.
+/// on this machine. What the environment says of devices comes before that.
 pub fn configuration_file(path: Option<&Path>, diags: &mut Diagnostics) -> Config {
-    configuration(&mut Reader::default(), own_directories(), path, diags)
+    let mut config = configuration(&mut Reader::default(), own_directories(), path, diags);
+    if let Some(globs) = settings::raw_devices(None, diags) {
+        config.raw_devices = globs;
+    }
+    config
 }
 
 /// The configuration of a file, for nodes as root sets them up, and its text.

@@ -26,7 +26,7 @@ impl Settings {
     /// Checks all of them; none if one is wrong.
     pub(super) fn read(args: &ManifestArgs, diags: &mut Diagnostics) -> Option<Self> {
         let namespace = namespace(&args.namespace, diags);
-        let raw_devices = raw_devices(args, diags);
+        let raw_devices = raw_devices(args.raw_devices.as_deref(), diags);
         let kubelet_root = args
             .kubelet_root
             .as_ref()
@@ -63,11 +63,14 @@ fn namespace(text: &str, diags: &mut Diagnostics) -> Option<Namespace> {
     }
 }
 
-/// An empty variable is as good as none: a chart sets it so. An empty option is
-/// somebody's word.
-fn raw_devices(args: &ManifestArgs, diags: &mut Diagnostics) -> Option<Vec<RawDeviceGlob>> {
-    let (source, globs) = match &args.raw_devices {
-        Some(globs) => ("--raw-devices", globs.clone()),
+/// What the option says, else the variable. An empty variable is as good as none: a
+/// chart sets it so. An empty option is somebody's word.
+pub(super) fn raw_devices(
+    option: Option<&str>,
+    diags: &mut Diagnostics,
+) -> Option<Vec<RawDeviceGlob>> {
+    let (source, globs) = match option {
+        Some(globs) => ("--raw-devices", globs.to_owned()),
         None => {
             let value = env::var_os(RAW_DEVICES)?;
             let globs = value.to_string_lossy().into_owned();
