@@ -10,6 +10,7 @@
 #[allow(dead_code, reason = "VMs need the rest")]
 mod kube;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output, Stdio};
 
 use kube::{Tenant, on_node, repository, run, until};
@@ -324,6 +325,157 @@ fn nobody_may_do_more_than_is_written() {
         assert!(may(account, may_do), "{account} may not {may_do}");
         assert!(!may(account, may_not), "{account} may {may_not}");
     }
+}
+
+/// Resource, names and verb.
+type Right = (String, String, String);
+
+/// What `kubectl auth can-i --list` says, in Disklet's own namespace.
+fn listed(account: &str) -> BTreeSet<Right> {
+    let who = format!("--as=system:serviceaccount:disklet:{account}");
+    let list = kubectl(&[
+        "auth",
+        "can-i",
+        "--list",
+        "--no-headers",
+        "-n",
+        "disklet",
+        &who,
+    ]);
+    let mut rights = BTreeSet::new();
+    for line in list.lines() {
+        let (resource, rest) = line.split_once('[').expect("a list");
+        let lists: Vec<_> = rest
+            .split('[')
+            .map(|list| list.trim_end().trim_end_matches(']'))
+            .collect();
+        let [_, names, verbs] = lists[..] else {
+            panic!("{line}");
+        };
+        for verb in verbs
+            .split_whitespace()
+            .filter(|_| !resource.trim().is_empty())
+        {
+            rights.insert((
+                resource.trim().to_owned(),
+                names.to_owned(),
+                verb.to_owned(),
+            ));
+        }
+    }
+    rights
+}
+
+/// What docs/rbac.md says, in the words of kubectl.
+fn documented(account: &str) -> BTreeSet<Right> {
+    let document = repository().join("docs/rbac.md");
+    let document = std::fs::read_to_string(document).expect("the document");
+    let (_, section) = document
+        .split_once(&format!("\n## {account}\n"))
+        .expect("a section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let mut rights = BTreeSet::new();
+    for row in section
+        .lines()
+        .filter(|line| line.starts_with("| cluster") || line.starts_with("| namespace"))
+    {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let mut words = cells[2].split('`').skip(1).step_by(2);
+        let resource = words.next().expect("a resource");
+        let names: Vec<_> = words.collect();
+        // A group has a dot in it, and comes after the resource for kubectl.
+        let resource = match resource.split_once('/') {
+            Some((group, resource)) if group.contains('.') => match resource.split_once('/') {
+                Some((resource, part)) => format!("{resource}.{group}/{part}"),
+                None => format!("{resource}.{group}"),
+            },
+            _ => resource.to_owned(),
+        };
+        for verb in cells[3].split(", ") {
+            rights.insert((resource.clone(), names.join(" "), verb.to_owned()));
+        }
+    }
+    rights
+}
+
+/// What everybody may, and then what is written, no more and no less.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn rights_are_those_that_are_written() {
+    let everybodys = listed("disklet-libvirt");
+    assert!(
+        everybodys
+            .iter()
+            .all(|(resource, ..)| resource.starts_with("selfsubject")),
+        "{everybodys:?}"
+    );
+    for account in ["disklet-controller", "disklet-agent"] {
+        let own: BTreeSet<_> = listed(account).difference(&everybodys).cloned().collect();
+        assert_eq!(own, documented(account), "{account}");
+    }
+}
+
+/// The metrics that sections of docs/metrics.md name, with their types, and whether
+/// they have labels: those may not have been needed yet.
+fn metrics_of(sections: &[&str]) -> BTreeMap<(String, String), bool> {
+    let document = repository().join("docs/metrics.md");
+    let document = std::fs::read_to_string(document).expect("the document");
+    let mut metrics = BTreeMap::new();
+    for section in sections {
+        let (_, section) = document
+            .split_once(&format!("\n## {section}\n"))
+            .expect("a section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        for row in section.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<_> = row.split('|').map(str::trim).collect();
+            let has_labels = cells.len() > 5 && !cells[3].is_empty();
+            for name in cells[1].split('`').skip(1).step_by(2) {
+                metrics.insert((name.to_owned(), cells[2].to_owned()), has_labels);
+            }
+        }
+    }
+    metrics
+}
+
+/// Those that a program serves.
+fn served(page: &str) -> BTreeSet<(String, String)> {
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let types = types.map(|line| {
+        let (name, kind) = line.split_once(' ').expect("a type");
+        let ending = if kind == "counter" { "_total" } else { "" };
+        (format!("{name}{ending}"), kind.to_owned())
+    });
+    types.collect()
+}
+
+fn assert_served(page: &str, sections: &[&str]) {
+    let (served, written) = (served(page), metrics_of(sections));
+    let unwritten: Vec<_> = served
+        .iter()
+        .filter(|metric| !written.contains_key(metric))
+        .collect();
+    assert!(unwritten.is_empty(), "not in the table: {unwritten:?}");
+    let missing = written
+        .iter()
+        .filter(|(metric, has_labels)| !served.contains(metric) && !**has_labels);
+    let missing: Vec<_> = missing.collect();
+    assert!(missing.is_empty(), "not served: {missing:?}\n{page}");
+}
+
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn metrics_are_those_that_are_written() {
+    let agent = on_node(
+        NODE,
+        &["curl", "-sS", "--fail", "http://127.0.0.1:9473/metrics"],
+    );
+    assert_served(&agent, &["All programs", "disklet-node agent"]);
+    let address = "jsonpath={.items[0].status.podIP}";
+    let label = "disklet.io/component=controller";
+    let address = kubectl(&["-n", "disklet", "get", "pods", "-l", label, "-o", address]);
+    let url = format!("http://{address}:8080/metrics");
+    let controller = run(Command::new("curl").args(["-sS", "--fail", &url]));
+    assert_served(&controller, &["All programs", "disklet controller"]);
 }
 
 #[test]

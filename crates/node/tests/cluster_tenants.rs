@@ -23,7 +23,10 @@ const ACCEPTED: &str = ".status.conditions[?(@.type==\"Accepted\")]";
 #[ignore = "needs a cluster: script/test"]
 fn what_is_in_other_namespaces_is_out_of_reach() {
     have_small_guest();
-    let (tenant, other) = (Tenant::new("thief"), Tenant::new("victim"));
+    let (tenant, other) = (Tenant::with_own_rights("thief"), Tenant::new("victim"));
+    // As whoever is asked for this by itself.
+    let (may, said) = tenant.try_kubectl(&["-n", &other.name, "get", "secrets"]);
+    assert!(!may && said.contains("forbidden"), "{said}");
     let folder = Folder::new(&other);
     let volume = folder.volume("data");
     write_disk(&volume.join("disk.img"), "SECRET");

@@ -10,8 +10,11 @@ mod kube;
 #[path = "kube/world.rs"]
 mod world;
 
+use std::process::Command;
+
 use kube::guests::NODE;
-use kube::{Tenant, on_node, until};
+use kube::storage::{Folder, Loop, claim, write_disk};
+use kube::{Tenant, on_node, run, until};
 use world::{alone, have_idle_guest, idle_vm, processes, replace_pod, until_nothing_is_left};
 
 const PROFILE: &str = "/var/lib/kubelet/seccomp/disklet/launcher.json";
@@ -58,7 +61,7 @@ fn launchers_are_confined_by_our_profile() {
 fn a_disk_at_the_node_itself_is_refused() {
     let _alone = alone();
     have_idle_guest();
-    let tenant = Tenant::new("closed");
+    let tenant = Tenant::with_own_rights("closed");
     let iscsi = |host: &str| {
         format!("iscsi: {{host: {{name: \"{host}\"}}, portal: iqn.2017-01.test:t, lun: 1}}")
     };
@@ -73,15 +76,25 @@ fn a_disk_at_the_node_itself_is_refused() {
             "http: {url: \"http://169.254.169.254/latest/disk\"}".to_owned(),
             "169.254.0.0/16",
         ),
+        // Where it sends QEMU, nobody knows.
+        (
+            "web",
+            "http: {url: \"http://192.0.2.1/disk\"}".to_owned(),
+            "VMs may not have disks at web servers",
+        ),
+        (
+            "pulled",
+            "image: {name: \"https://localhost:1/disk.img\"}".to_owned(),
+            "from where no images of VMs may come",
+        ),
         ("iscsi", iscsi("::1"), "::1/128"),
         ("mapped", iscsi("::ffff:127.0.0.1"), "127.0.0.0/8"),
         ("named", iscsi("localhost"), "where VMs may not have disks"),
     ];
     for (name, source, _) in &sources {
-        let read_only = if *name == "http" {
-            ", access-mode: read-only"
-        } else {
-            ""
+        let read_only = match source.starts_with("http") {
+            true => ", access-mode: read-only",
+            false => "",
         };
         let disk = format!("      - {{source: {{{source}}}{read_only}}}\n");
         tenant.apply(&(idle_vm(&format!("closed-{name}"), "Never") + &disk));
@@ -98,4 +111,50 @@ fn a_disk_at_the_node_itself_is_refused() {
     }
     tenant.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
     until_nothing_is_left(30, "VMs that were refused");
+}
+
+/// What the agents' VIRTLET_RAW_DEVICES says comes from a key of the ConfigMap.
+fn set_raw_devices(globs: &str) {
+    let patch = format!(r#"{{"data": {{"raw-devices": "{globs}"}}}}"#);
+    let what = ["patch", "configmap", "disklet-config", "--type=merge", "-p"];
+    run(Command::new("kubectl")
+        .args(["-n", "disklet"])
+        .args(what)
+        .arg(patch));
+    replace_pod("agent");
+}
+
+/// A device that no glob of the administrator's holds is nobody's.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn an_administrator_says_which_devices_vms_may_use() {
+    let _alone = alone();
+    have_idle_guest();
+    let tenant = Tenant::new("raw");
+    let folder = Folder::new(&tenant);
+    let file = folder.0.join("disk");
+    write_disk(&file, "a device");
+    let device = Loop::of(&file);
+    let options = format!("options: {{type: raw, path: {}}}", device.path);
+    let volume = format!("flexVolume: {{driver: virtlet/flexvolume_driver, {options}}}");
+    tenant.apply(&claim(&tenant, "device", "Filesystem", &volume));
+    let vm = |name: &str| idle_vm(name, "Never") + "      - {source: {pvc: {claimname: device}}}\n";
+
+    set_raw_devices("nothing*");
+    let refused = std::panic::catch_unwind(|| {
+        tenant.apply(&vm("raw-closed"));
+        until(90, "the VM is refused", || {
+            let ready = tenant.condition("raw-closed", "Ready", "status")?;
+            assert_eq!(ready, "False");
+            tenant.condition("raw-closed", "Ready", "message")
+        })
+    });
+    set_raw_devices("");
+    let refused = refused.expect("the VM is refused");
+    assert!(refused.contains("whitelist"), "{refused}");
+    tenant.kubectl(&["delete", "vm", "raw-closed", "--timeout=90s"]);
+    tenant.apply(&vm("raw-open"));
+    tenant.await_ready(120, "raw-open");
+    tenant.kubectl(&["delete", "vm", "raw-open", "--timeout=90s"]);
+    until_nothing_is_left(30, "VMs with a device");
 }

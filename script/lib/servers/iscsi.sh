@@ -3,6 +3,8 @@
 # wants CHAP. The second has two disks.
 #
 #   script/lib/servers/iscsi.sh start|stop|run DIR    see server.sh
+#
+# It listens on the loopback and, if there is one, at SERVER_ADDRESS (IPv4).
 set -euo pipefail
 # shellcheck source=script/lib/servers/server.sh
 source "$(dirname "${BASH_SOURCE[0]}")/server.sh"
@@ -16,7 +18,7 @@ server_up() {
     # CHAP wants 12 to 16 characters.
     password=$(head -c 9 /dev/urandom | base64 | tr '+/' 'ab')
     export TGT_IPC_SOCKET=$DIR/control
-    part tgtd tgtd -f -C 0 --iscsi "portal=127.0.0.1:$port,portal=[::1]:$port"
+    part tgtd tgtd -f -C 0 --iscsi "portal=127.0.0.1:$port,portal=[::1]:$port${SERVER_ADDRESS:+,portal=$SERVER_ADDRESS:$port}"
     until_true 20 administer show target
     until_listening "$port"
     target 1 "$OPEN"

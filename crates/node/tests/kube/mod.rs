@@ -61,28 +61,68 @@ pub(crate) fn until<T>(seconds: u64, what: &str, mut look: impl FnMut() -> Optio
 /// A namespace of a test's own, which goes with it.
 pub(crate) struct Tenant {
     pub(crate) name: String,
+    /// As whom kubectl is asked; absent: as the cluster's administrator.
+    account: Option<String>,
 }
+
+/// What tenants may do, in their own namespace.
+const TENANT: &str = r#"---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: tenant}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: tenant}
+rules:
+- apiGroups: [disklet.io]
+  resources: [vms]
+  verbs: [get, list, watch, create, update, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps, persistentvolumeclaims, secrets, services]
+  verbs: [get, list, watch, create, update, patch, delete]
+- apiGroups: [""]
+  resources: [endpoints, events, pods, pods/log]
+  verbs: [get, list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: tenant}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tenant}
+subjects: [{kind: ServiceAccount, name: tenant}]
+"#;
 
 impl Tenant {
     pub(crate) fn new(name: &str) -> Self {
         let name = format!("{name}-{}", std::process::id());
         run(Command::new("kubectl").args(["create", "namespace", &name]));
-        Self { name }
+        Self {
+            name,
+            account: None,
+        }
+    }
+
+    /// One who has rights in its namespace, and nowhere else.
+    pub(crate) fn with_own_rights(name: &str) -> Self {
+        let mut tenant = Self::new(name);
+        tenant.apply(TENANT);
+        let account = format!("--as=system:serviceaccount:{}:tenant", tenant.name);
+        tenant.account = Some(account);
+        tenant
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("kubectl");
+        command.args(["-n", &self.name]).args(&self.account);
+        command
     }
 
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
-        run(Command::new("kubectl")
-            .args(["-n", &self.name])
-            .args(arguments))
+        run(self.command().args(arguments))
     }
 
     /// What it says, whether or not it succeeds.
     pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> (bool, String) {
-        let output = Command::new("kubectl")
-            .args(["-n", &self.name])
-            .args(arguments)
-            .output()
-            .expect("kubectl starts");
+        let output = self.command().args(arguments).output();
+        let output = output.expect("kubectl starts");
         let text = [output.stdout, output.stderr].concat();
         (
             output.status.success(),
@@ -97,8 +137,8 @@ impl Tenant {
 
     /// What kubectl says to a manifest, whether or not it is taken.
     pub(crate) fn try_apply(&self, manifest: &str) -> (bool, String) {
-        let mut kubectl = Command::new("kubectl");
-        kubectl.args(["-n", &self.name, "apply", "-f", "-"]);
+        let mut kubectl = self.command();
+        kubectl.args(["apply", "-f", "-"]);
         kubectl
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -227,9 +227,11 @@ spec: {{attachRequired: false}}
     }
 }
 
-/// `script/lib/servers/iscsi.sh` on the node's loopback, where its VMs reach it.
+/// `script/lib/servers/iscsi.sh` on the node's loopback, where volumes of its VMs
+/// reach it, and at its address, where VMs may name it.
 pub(crate) struct Iscsi {
     facts: serde_json::Value,
+    pub(crate) address: String,
     pub(crate) directory: PathBuf,
     _process: Tied,
 }
@@ -243,9 +245,13 @@ impl Iscsi {
         let mut command = Command::new(repository().join("script/lib/servers/iscsi.sh"));
         command.arg("run").arg(&directory);
         command.env("SERVER_NETWORK", format!("/proc/{machine}/ns/net"));
+        let address = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
+        let address = run(Command::new("kubectl").args(["get", "node", NODE, "-o", address]));
+        command.env("SERVER_ADDRESS", &address);
         let (process, facts) = Tied::start(&mut command);
         Self {
             facts: serde_json::from_str(&facts).expect("facts"),
+            address,
             directory,
             _process: process,
         }
@@ -258,10 +264,29 @@ impl Iscsi {
 
     /// That of one whose target wants to know who comes; and the Secret.
     pub(crate) fn chap_volume(&self, tenant: &Tenant) -> (String, String) {
+        let volume = format!(
+            "iscsi: {{{}, chapAuthSession: true, secretRef: {{namespace: {}, name: chap}}}}",
+            self.target("chap"),
+            tenant.name
+        );
+        (volume, self.chap_secret())
+    }
+
+    /// The same target as a source that a VM names itself, at a host; and the Secret.
+    pub(crate) fn chap_source(&self, host: &str) -> (String, String) {
+        let facts = &self.facts["chap"];
+        let source = format!(
+            "iscsi: {{host: {{name: {host}, port: \"{}\"}}, portal: {}, lun: {}, auth: {{secretRef: chap}}}}",
+            self.facts["port"], facts["iqn"], facts["lun"]
+        );
+        (source, self.chap_secret())
+    }
+
+    fn chap_secret(&self) -> String {
         let facts = &self.facts["chap"];
         let text = |key: &str| facts[key].as_str().expect("a text");
         let password = fs::read_to_string(text("passwordFile")).expect("a password");
-        let secret = format!(
+        format!(
             "apiVersion: v1
 kind: Secret
 metadata: {{name: chap}}
@@ -270,13 +295,7 @@ stringData: {{node.session.auth.username: {}, node.session.auth.password: {passw
 ---
 ",
             text("user")
-        );
-        let volume = format!(
-            "iscsi: {{{}, chapAuthSession: true, secretRef: {{namespace: {}, name: chap}}}}",
-            self.target("chap"),
-            tenant.name
-        );
-        (volume, secret)
+        )
     }
 
     fn target(&self, name: &str) -> String {
