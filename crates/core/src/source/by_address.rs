@@ -80,7 +80,7 @@ mod tests {
             Network::Iscsi(Iscsi {
                 portal: endpoint(host),
                 target: Iqn::parse("iqn.2026-01.com.example:a").unwrap(),
-                lun: Lun::parse("1").unwrap(),
+                lun: Lun::new(1).unwrap(),
                 initiator: None,
             })
         };

@@ -2,7 +2,7 @@
 //! connected to, for each redirect as well.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use disklet_core::networks::{Networks, Subnet};
 use ureq::config::Config;
@@ -34,7 +34,7 @@ impl Resolver for Judging {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.usual.resolve(uri, config, timeout)?;
-        for address in found.iter().map(|found| found.ip()) {
+        for address in found.iter().map(SocketAddr::ip) {
             if let Some(network) = self.networks.denied(address) {
                 return Err(ureq::Error::Other(Box::new(Closed { address, network })));
             }
