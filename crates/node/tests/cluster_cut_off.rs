@@ -98,26 +98,41 @@ fn is_ready(component: &str) -> bool {
     run(Command::new("kubectl").args(pods)) == "True"
 }
 
+/// The libvirt of all nodes is away, as no node is chosen for it.
+struct WithoutLibvirt;
+
+impl WithoutLibvirt {
+    fn new() -> Self {
+        Self::select("\"yes\"");
+        Self
+    }
+
+    fn select(value: &str) {
+        let selector = format!("{{\"nodeSelector\":{{\"disklet.test/away\":{value}}}}}");
+        let change = format!("{{\"spec\":{{\"template\":{{\"spec\":{selector}}}}}}}");
+        let libvirt = ["-n", "disklet", "patch", "daemonset", "disklet-libvirt"];
+        let how = ["--type=merge", "-p", &change];
+        run(Command::new("kubectl").args(libvirt).args(how));
+    }
+}
+
+impl Drop for WithoutLibvirt {
+    fn drop(&mut self) {
+        Self::select("null");
+    }
+}
+
 /// Without libvirt no VM can be had here: an administrator sees it.
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn an_agent_without_libvirt_is_not_ready() {
     let _alone = alone();
     let (agent, _) = (pod_of("agent"), pod_of("libvirt"));
-    let selects = |value: &str| {
-        let change = format!(
-            "{{\"spec\":{{\"template\":{{\"spec\":{{\"nodeSelector\":{{\"disklet.test/away\":{value}}}}}}}}}}}"
-        );
-        let libvirt = ["-n", "disklet", "patch", "daemonset", "disklet-libvirt"];
-        run(Command::new("kubectl")
-            .args(libvirt)
-            .args(["--type=merge", "-p", &change]));
-    };
-    selects("\"yes\"");
+    let without_libvirt = WithoutLibvirt::new();
     until(120, "the agent is not ready", || {
         (!is_ready("agent")).then_some(())
     });
-    selects("null");
+    drop(without_libvirt);
     until(120, "the agent is ready again", || {
         is_ready("agent").then_some(())
     });

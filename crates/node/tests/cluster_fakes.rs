@@ -19,7 +19,7 @@ use kube::{Tenant, on_node, repository, until};
 use world::{alone, have_idle_guest, idle_vm, processes, tell, until_nothing_is_left};
 
 /// Listens as a launcher does, in the directory of a pod. With a process of the pod it
-/// is one, too. Once QEMU runs it says what it is told to, again and again.
+/// is one, too. Once its guest runs it says what it is told to, again and again.
 const LISTENER: &str = r#"
 import os, socket, sys, threading
 directory, member, line = sys.argv[1:]
@@ -37,11 +37,9 @@ def listen(name):
     listener.listen()
     os.rename(name + ".new", name)
     return listener
-served = threading.Event()
 def read_all(listener):
     while True:
         connection, _ = listener.accept()
-        served.set()
         while connection.recv(65536): pass
 for name in ["serial", "net"]:
     threading.Thread(target=read_all, args=[listen(name)], daemon=True).start()
@@ -50,7 +48,11 @@ while True:
     connection, _ = agent.accept()
     try:
         connection.sendall(b'{"type":"hello","version":1}\n')
-        if line: served.wait()
+        heard = b""
+        while line and b'"running"' not in heard:
+            said = connection.recv(65536)
+            if not said: raise OSError
+            heard += said
         while line: connection.sendall((line + "\n").encode() * 1000)
         while connection.recv(65536): pass
     except OSError: pass
@@ -163,8 +165,9 @@ fn a_fake_that_says_stop_without_end_costs_nothing() {
     let listener = Listener::start(&directory(&uid), &member(&uid), stop);
     let before = agent();
     belongs(&tenant, "flood");
-    until(60, "the fake is served", || tenant.qemu("flood"));
+    tenant.await_ready(60, "flood");
     std::thread::sleep(Duration::from_secs(30));
+    assert_eq!(tenant.domain_state("flood"), "running", "it has its grace");
     let after = agent();
     tell(&format!(
         "agent before {before:?}, after {after:?} (KiB, ticks)"

@@ -1,6 +1,7 @@
 //! The connection to a launcher.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -157,10 +158,17 @@ impl Link {
                     Err(_) => break,
                 }
             }
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = stream.shutdown(Shutdown::Both);
             tell(Heard::Gone);
         });
         Ok(())
+    }
+}
+
+impl Drop for Link {
+    /// Whoever hears it ends, too, although the launcher may hold on.
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -187,6 +195,8 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
+
+    use disklet_core::launch::protocol::{Ended, How};
 
     use super::*;
 
@@ -248,6 +258,35 @@ mod tests {
         assert_eq!((link.take_wish(), link.take_wish()), (Some(7), None));
         drop(launcher.join().unwrap());
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(Heard::Gone));
+    }
+
+    /// One that holds on keeps no thread of ours.
+    #[test]
+    fn who_is_left_is_not_heard_any_more() {
+        let (place, listener) = Place::new("left");
+        let launcher = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(hello().as_bytes()).unwrap();
+            stream
+        });
+        let link = Link::open(&place.config, &place.pod).unwrap();
+        let (teller, heard) = channel();
+        link.hear(move |heard| {
+            let _ = teller.send(heard);
+        })
+        .unwrap();
+        let mut held = launcher.join().unwrap();
+        let ended = Ended {
+            how: How::Off,
+            why: String::new(),
+        };
+        link.say(&FromAgent::Ended(ended)).unwrap();
+        drop(link);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(Heard::Gone));
+        // What was said last is not lost.
+        let mut said = String::new();
+        held.read_to_string(&mut said).unwrap();
+        assert!(said.contains("\"ended\""), "{said}");
     }
 
     /// Somebody who plays a launcher may say anything, and as fast as can be.
