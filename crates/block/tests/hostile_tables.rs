@@ -10,7 +10,7 @@ mod support;
 use std::fs;
 
 use support::Scratch;
-use support::confined::{attempt, in_time, tried};
+use support::confined::{in_time, tried};
 use support::forge::{BLOCK, COPIED, Change, DATA, Forged, L1, L2, REFCOUNTS, forged};
 
 const CLUSTER: u64 = 1 << 16;
@@ -159,7 +159,7 @@ fn huge_files_of_holes_cost_nothing() {
         fs::write(&path, &image.bytes).unwrap();
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(8 * far).unwrap();
-        let outcome = in_time(attempt(&path, "qcow2", None));
+        let outcome = in_time(&path, "qcow2", None);
         outcome.fine("open").fine("read");
         outcome.refused("copy", "Invalid", "smaller than the disk");
     }
@@ -179,7 +179,7 @@ fn a_check_does_not_count_without_end() {
     fs::write(&path, &image.bytes).unwrap();
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(1 << 41).unwrap();
-    let outcome = in_time(attempt(&path, "qcow2", None));
+    let outcome = in_time(&path, "qcow2", None);
     outcome.refused("check", "Corrupt", "is used 1 times and counted 0 times");
 }
 
@@ -199,12 +199,12 @@ fn a_full_table_of_the_largest_size_is_read_within_the_limits() {
     let scratch = Scratch::new("hostile-full");
     let path = scratch.file("image");
     fs::write(&path, &image.bytes).unwrap();
-    let outcome = in_time(attempt(&path, "qcow2", None));
+    let outcome = in_time(&path, "qcow2", None);
     outcome.refused("read", "Corrupt", "L2 table reaches beyond the end");
     outcome.refused("check", "Corrupt", "beyond the end");
     // And with a file that reaches as far, in holes.
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(1 << 39).unwrap();
-    let outcome = in_time(attempt(&path, "qcow2", None));
+    let outcome = in_time(&path, "qcow2", None);
     outcome.fine("open").refused("check", "Corrupt", "");
 }
