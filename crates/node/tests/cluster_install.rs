@@ -470,11 +470,18 @@ fn metrics_are_those_that_are_written() {
         &["curl", "-sS", "--fail", "http://127.0.0.1:9473/metrics"],
     );
     assert_served(&agent, &["All programs", "disklet-node agent"]);
-    let address = "jsonpath={.items[0].status.podIP}";
+    let addresses = "jsonpath={.items[*].status.podIP}";
     let label = "disklet.io/component=controller";
-    let address = kubectl(&["-n", "disklet", "get", "pods", "-l", label, "-o", address]);
-    let url = format!("http://{address}:8080/metrics");
-    let controller = run(Command::new("curl").args(["-sS", "--fail", &url]));
+    // Another test has it go for a while.
+    let controller = until(90, "the controller serves its metrics", || {
+        let found = kubectl(&["-n", "disklet", "get", "pods", "-l", label, "-o", addresses]);
+        let address = found.split(' ').next_back()?;
+        let url = format!("http://{address}:8080/metrics");
+        let curl = Command::new("curl").args(["-sS", "--fail", &url]).output();
+        let served = curl.expect("curl starts");
+        let text = String::from_utf8_lossy(&served.stdout).into_owned();
+        served.status.success().then_some(text)
+    });
     assert_served(&controller, &["All programs", "disklet controller"]);
 }
 
