@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use kube::guests::{self, NODE, have_small_guest};
 use kube::{Tenant, on_node, until};
-use world::{have_idle_guest, idle_vm, kill, processes, seed, tell, until_nothing_is_left_of};
+use world::{
+    alone, have_idle_guest, idle_vm, kill, processes, seed, tell, until_nothing_is_left_of,
+};
 
 /// A small filesystem on the node, at a path of its own.
 struct SmallFilesystem;
@@ -72,6 +74,7 @@ spec:
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn a_guest_whose_storage_is_full_waits_for_room() {
+    let _alone = alone();
     have_small_guest();
     let filesystem = SmallFilesystem::new();
     let tenant = Tenant::new("full");
@@ -138,6 +141,7 @@ fn await_another(tenant: &Tenant, vm: &str, qemu: &str) {
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn what_crashes_is_started_again_or_ends_with_a_reason() {
+    let _alone = alone();
     have_idle_guest();
     let tenant = Tenant::new("crash");
     let vms = ["crash-qemu", "crash-passt", "crash-launcher", "crash-shim"];
@@ -177,6 +181,7 @@ fn what_crashes_is_started_again_or_ends_with_a_reason() {
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn a_vm_that_shall_not_run_leaves_the_node_and_comes_back() {
+    let _alone = alone();
     have_idle_guest();
     let tenant = Tenant::new("onoff");
     tenant.apply(&idle_vm("onoff", "Always"));
@@ -226,6 +231,7 @@ const KUBELET: f32 = 16.0;
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn a_vm_goes_when_its_guest_does() {
+    let _alone = alone();
     have_idle_guest();
     have_small_guest();
     let tenant = Tenant::new("going");
