@@ -46,12 +46,13 @@ pub struct NoImplicitFiles;
 
 impl Gate for NoImplicitFiles {
     fn open(&self, name: &str, role: Role, _image: &FileDevice) -> Result<FileDevice> {
-        Err(forbidden(
-            name,
-            role,
-            "an image from outside may not name other files",
-        ))
+        Err(from_outside(name, role))
     }
+}
+
+/// What becomes of a name in an image from outside.
+pub(crate) fn from_outside(name: &str, role: Role) -> Error {
+    forbidden(name, role, "an image from outside may not name other files")
 }
 
 /// Opens files below given directories only, and through no link that leads

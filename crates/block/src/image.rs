@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::device::{Extent, Extents, FileDevice, ReadAt, Shareable, Size, Source};
 use crate::error::{Result, limit, unsupported};
-use crate::gate::{Gate, Role};
+use crate::gate::{Gate, Role, from_outside};
 pub use crate::magic::MAGIC_REACH;
 use crate::qcow2::{ClusterSize, CompressedCluster, DataFile, GuestOffset, Mapping, Qcow2};
 
@@ -84,6 +84,26 @@ impl Image {
     #[must_use]
     pub fn raw(device: Arc<dyn Source>) -> Self {
         Self::Raw(RawImage { device })
+    }
+
+    /// Opens an image on any device. It comes from outside and may name no file.
+    pub fn alone(device: Arc<dyn Source>, name: &str, format: Format) -> Result<Self> {
+        if format == Format::Raw {
+            return Ok(Self::raw(device));
+        }
+        let header = Qcow2::read_header(&*device, name)?;
+        let data = match &header.data_file {
+            DataFile::Own => None,
+            DataFile::External { name, .. } => Some(name.as_deref().unwrap_or_default()),
+        };
+        let data = data.map(|named| from_outside(named, Role::Data));
+        let backing = header.backing_file.as_deref();
+        let backing = backing.map(|named| from_outside(named, Role::Backing));
+        if let Some(refusal) = data.or(backing) {
+            return Err(refusal.of(name));
+        }
+        let image = Qcow2::assemble(header, name, device, None, None)?;
+        Ok(Self::Qcow2(Box::new(image)))
     }
 
     /// The image below, if there is one.

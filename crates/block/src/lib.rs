@@ -11,6 +11,7 @@ pub mod gate;
 pub mod image;
 pub mod iso9660;
 mod magic;
+pub mod nbd;
 pub mod new_file;
 pub mod ops;
 pub mod qcow2;

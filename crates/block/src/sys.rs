@@ -7,9 +7,12 @@ use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr::NonNull;
 
 use rustix::ioctl::{self, IntegerSetter, Opcode, Setter};
+use rustix::process::Signal;
 
 /// What O_DIRECT wants of addresses, offsets and lengths. Devices with larger
 /// blocks than this do not exist in practice.
@@ -176,6 +179,23 @@ fn byte_lock(
         return Err(io::Error::last_os_error());
     }
     Ok(lock)
+}
+
+/// Has a program that is about to be started end with the thread that starts
+/// it, however that ends: no other way outlasts a kill of its parent.
+pub fn end_with_parent(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    let tie = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // Who has died before that has told nobody.
+        match rustix::process::getppid() == Some(parent) {
+            true => Ok(()),
+            false => Err(io::Error::from(io::ErrorKind::NotFound)),
+        }
+    };
+    // SAFETY: between fork and exec it makes two system calls, and neither
+    // allocates nor locks.
+    unsafe { command.pre_exec(tie) };
 }
 
 #[cfg(test)]
