@@ -142,8 +142,11 @@ impl Drop for Controller {
 /// Where its Lease and its Secret are.
 pub(crate) const NAMESPACE: &str = "disklet-controller-test";
 
+/// In the cluster's own directory: another cluster has another account.
 fn scratch() -> PathBuf {
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kube-controller");
+    // script/lib/kube/bare.sh says where.
+    let cluster = std::env::var_os("DISKLET_KUBE_DIR").unwrap();
+    let directory = PathBuf::from(cluster).join("controllers");
     fs::create_dir_all(&directory).unwrap();
     directory
 }
