@@ -179,6 +179,12 @@ impl Config {
         "networks",
     ];
 
+    /// A path of the kubelet's, below the directory of a pod.
+    #[must_use]
+    pub fn in_pod(&self, uid: &str, below: &str) -> String {
+        format!("{}/pods/{uid}/{below}", self.kubelet_root)
+    }
+
     /// The same with other directories, as a user without root's rights has. The
     /// data directory that it had is the system's then.
     #[must_use]

@@ -2,6 +2,7 @@
 //! line, what this machine answers, and telling people what is wrong.
 
 pub mod cluster;
+pub mod host;
 pub mod manifests;
 pub mod progress;
 pub mod pull;

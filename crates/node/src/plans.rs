@@ -49,7 +49,7 @@ impl<'a> Request<'a> {
             tell(args, diags);
             return Err(Failure::misused());
         };
-        let questions = Questions::of(&given.objects);
+        let questions = Questions::of(&given.objects, &given.config);
         let facts = look(&questions, &given.config);
         let mut request = Self {
             args,

@@ -8,12 +8,15 @@
 #[allow(dead_code, reason = "others need the rest")]
 mod kube;
 
+use std::fs::File;
 use std::path::Path;
 
-use kube::Tenant;
 use kube::guests::{assert_said, have_small_guest};
 use kube::pods::{delete_pod, vm_pod};
-use kube::storage::{Folder, Loop, claim, host_path, local, read_and_write, write_disk, written};
+use kube::storage::{
+    BYTES, Folder, Loop, claim, host_path, local, read_and_write, write_disk, written,
+};
+use kube::{Tenant, cluster_directory};
 
 #[test]
 #[ignore = "needs a cluster: script/test"]
@@ -76,5 +79,47 @@ fn devices_and_claims_are_disks() {
     assert_eq!(written(&path.join("disk.img")), "guest wrote path");
     for (file, name) in files.iter().zip(["raw", "named", "unnamed"]) {
         assert_eq!(written(file), format!("guest wrote {name}"));
+    }
+}
+
+/// What the guest sees ends where the device ends, not where the volume says.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn a_persistent_root_is_as_large_as_its_device() {
+    have_small_guest();
+    let tenant = Tenant::new("pod-root");
+    let folder = Folder::new(&tenant);
+    let image = cluster_directory().join("shared/small.img");
+    let image = image.metadata().expect("the image").len();
+    let size = image + 3 * BYTES;
+    let file = folder.0.join("root");
+    let disk = File::create_new(&file).expect("a new file");
+    disk.set_len(size).expect("a size");
+    let device = Loop::of(&file);
+    tenant.apply(&claim(
+        &tenant,
+        "root",
+        "Block",
+        &local(Path::new(&device.path)),
+    ));
+    tenant.await_field(60, "pvc/root", ".status.phase", "Bound");
+    let volumes = "    volumeDevices: [{name: root, devicePath: /}]
+  volumes:
+  - {name: root, persistentVolumeClaim: {claimName: root}}";
+    let seen = format!("size={}", size - (1 << 20));
+    for (name, kept) in [("first", ""), ("second", "KEPT")] {
+        let behind = image / 512;
+        let guest = [
+            format!(
+                "echo {name} HAS $(dd if=/dev/sda bs=512 skip={behind} count=1 | tr -d '\\000')."
+            ),
+            format!("echo KEPT | dd of=/dev/sda bs=512 seek={behind} conv=notrunc,fsync"),
+            "stay".to_owned(),
+        ];
+        tenant.apply(&vm_pod(name, volumes, &guest));
+        let console = tenant.await_console(240, name, "GUEST-READY");
+        let has = format!("{name} HAS {kept}.");
+        assert_said(&console, &[&seen, &has]);
+        delete_pod(&tenant, name);
     }
 }

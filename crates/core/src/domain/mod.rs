@@ -289,8 +289,8 @@ impl Layer {
 pub struct Slice {
     /// Where it begins.
     pub offset: u64,
-    /// How long it is.
-    pub size: u64,
+    /// How long it is, once known.
+    pub size: Option<u64>,
 }
 
 /// A user of a server, and the libvirt secret with its key.

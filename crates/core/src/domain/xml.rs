@@ -169,6 +169,10 @@ fn driver(disk: &Disk) -> Element {
         .with_some("copy_on_read", disk.copy_on_read.then_some("on"))
 }
 
+/// The length of a slice that is known on the node: libvirt wants one that is not
+/// zero, and nobody takes a disk of a byte for an answer.
+const UNKNOWN_SLICE: u64 = 1;
+
 fn source(at: &Location, ceph_config: Option<&str>) -> Element {
     match at {
         // libvirt relabels nothing: rights on our files are set by us.
@@ -179,7 +183,7 @@ fn source(at: &Location, ceph_config: Option<&str>) -> Element {
                     element("slice")
                         .with("type", "storage")
                         .with("offset", slice.offset)
-                        .with("size", slice.size),
+                        .with("size", slice.size.unwrap_or(UNKNOWN_SLICE)),
                 )
             });
             element("source")

@@ -12,6 +12,7 @@ use std::fmt;
 use crate::config::Config;
 use crate::manifest::{DiskSource, Key, Objects, PvSource, VolumeMode, VolumeSource};
 use crate::names::{ImageName, PodUid, Sha256};
+use crate::resolve::Bindings;
 use crate::root::RootFact;
 use crate::units::ByteSize;
 use crate::yaml::Spanned;
@@ -169,7 +170,7 @@ impl Questions {
     /// an administrator's volume can lead to are asked for: a tenant cannot
     /// use a plan to look around on the node.
     #[must_use]
-    pub fn of(objects: &Objects) -> Self {
+    pub fn of(objects: &Objects, config: &Config) -> Self {
         let mut questions = Self::default();
         for pod in &objects.vm_pods {
             for volume in &pod.volumes {
@@ -200,7 +201,35 @@ impl Questions {
                 _ => {}
             }
         }
+        questions.ask_mapped(objects, config);
         questions
+    }
+
+    /// Devices that the kubelet maps for pods of a cluster.
+    fn ask_mapped(&mut self, objects: &Objects, config: &Config) {
+        let bindings = Bindings::of(objects);
+        for pod in &objects.vm_pods {
+            let Some(uid) = &pod.meta.uid else { continue };
+            let root = pod.container.root_device();
+            for volume in &pod.volumes {
+                let VolumeSource::Claim { name, .. } = &volume.source.value else {
+                    continue;
+                };
+                let key = (pod.meta.namespace.clone(), name.clone());
+                let Some(Ok(bound)) = bindings.volume(&key) else {
+                    continue;
+                };
+                let bound = objects.volumes.get(bound);
+                let Some(bound) = bound.filter(|bound| bound.mode == VolumeMode::Block) else {
+                    continue;
+                };
+                let path = config.in_pod(uid, &bound.below_pod());
+                if root.is_some_and(|root| root.volume.value == volume.name.value) {
+                    self.roots.insert(path.clone());
+                }
+                self.paths.insert(path);
+            }
+        }
     }
 
     fn ask_options(&mut self, options: &disklet_flexvolume::Options) {

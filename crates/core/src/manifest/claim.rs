@@ -161,6 +161,21 @@ impl PvSource {
 }
 
 impl PersistentVolume {
+    /// Where the kubelet puts it, below the directory of a pod: a link to its device,
+    /// or the directory where it is mounted.
+    #[must_use]
+    pub fn below_pod(&self) -> String {
+        let plugin = self.source.value.plugin();
+        let (name, kubelet_mounts_below) = (&self.name, plugin == "kubernetes.io~csi");
+        match self.mode {
+            VolumeMode::Block => format!("volumeDevices/{plugin}/{name}"),
+            VolumeMode::Filesystem if kubelet_mounts_below => {
+                format!("volumes/{plugin}/{name}/mount")
+            }
+            VolumeMode::Filesystem => format!("volumes/{plugin}/{name}"),
+        }
+    }
+
     pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
         let mut object = view.fields(diags)?;
         let mut meta = object.required("metadata", diags)?.fields(diags)?;

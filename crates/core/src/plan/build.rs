@@ -199,9 +199,9 @@ fn steps_of(disk: &PlannedDisk, label: Option<&'static str>) -> Vec<Step> {
             image,
             digest,
             store_file,
+            device_size,
             data_offset,
             recreate,
-            ..
         } => vec![
             pull_image(image, *digest),
             expose_device(disk, device, false),
@@ -209,6 +209,7 @@ fn steps_of(disk: &PlannedDisk, label: Option<&'static str>) -> Vec<Step> {
                 device: device.exposed.clone(),
                 image_file: store_file.clone(),
                 digest: digest.map(|digest| digest.to_string()),
+                device_size: *device_size,
                 offset: *data_offset,
                 recreate: *recreate,
             },

@@ -118,8 +118,8 @@ pub enum Source {
         digest: Option<Sha256>,
         /// Its file in the store.
         store_file: String,
-        /// The size of the device, or of the claim if nobody has looked yet.
-        device_size: ByteSize,
+        /// The size of the device, if somebody has looked.
+        device_size: Option<ByteSize>,
         /// Where the guest's disk begins.
         data_offset: u64,
         /// Foreign data, or another image's, may be overwritten.

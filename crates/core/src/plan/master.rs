@@ -62,7 +62,7 @@ impl PlannedDisk {
                 path: device.exposed.clone(),
                 slice: Some(Slice {
                     offset: *data_offset,
-                    size: device_size.as_bytes().saturating_sub(*data_offset),
+                    size: device_size.map(|size| size.as_bytes().saturating_sub(*data_offset)),
                 }),
             },
             Source::Network { network, key } => Location::Network {

@@ -188,6 +188,9 @@ pub enum Step {
         /// The image's digest, once known.
         #[serde(skip_serializing_if = "Option::is_none")]
         digest: Option<String>,
+        /// How large the device is, once known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device_size: Option<ByteSize>,
         /// Where the data begins; the header is before it.
         offset: u64,
         /// Foreign data, or another image's, may be overwritten.

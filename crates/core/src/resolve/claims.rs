@@ -12,7 +12,7 @@ use crate::names::ObjectName;
 
 /// The outcome for every claim of the input.
 #[derive(Debug)]
-pub(super) struct Bindings(BTreeMap<Key, Result<ObjectName, NotBound>>);
+pub(crate) struct Bindings(BTreeMap<Key, Result<ObjectName, NotBound>>);
 
 /// What binds.
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ struct Binder<'o> {
 
 /// Why a claim has no volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NotBound {
+pub(crate) enum NotBound {
     /// The API server says that it is not bound.
     Phase(String),
     /// The volume it names is not in the input.
@@ -46,7 +46,7 @@ impl Bindings {
     /// Binds all claims. Claims that name their volume, or that a volume
     /// names, go first; the rest follow in the order of their names, each
     /// taking the smallest volume that fits.
-    pub(super) fn of(objects: &Objects) -> Self {
+    pub(crate) fn of(objects: &Objects) -> Self {
         let mut bindings = BTreeMap::new();
         let mut taken: BTreeSet<ObjectName> = BTreeSet::new();
         let mut open = Vec::new();
@@ -72,7 +72,7 @@ impl Bindings {
     }
 
     /// The volume of a claim of the input; absent if there is no such claim.
-    pub(super) fn volume(&self, claim: &Key) -> Option<&Result<ObjectName, NotBound>> {
+    pub(crate) fn volume(&self, claim: &Key) -> Option<&Result<ObjectName, NotBound>> {
         self.0.get(claim)
     }
 }

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-pub(crate) use claims::candidates;
+pub(crate) use claims::{Bindings, candidates};
 pub use devices::is_device_path;
 pub use missing::Reference;
 pub use unseen::Unseen;
@@ -36,7 +36,6 @@ use crate::manifest::{DataObject, DataRef, Key, Meta, ObjectKind, Objects, VmPod
 use crate::names::{Namespace, ObjectName};
 use crate::plan::{Draft, Launcher, Plan, PlannedDisk};
 use crate::yaml::Spanned;
-use claims::Bindings;
 use missing::Missing;
 use sharing::{User, refuse_two_users};
 

@@ -2,8 +2,8 @@
 //! asked what they are, links followed, and of devices that shall be persistent
 //! roots it is read what is on them.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -14,6 +14,10 @@ use disklet_core::facts::{DeviceNumber, Facts, PathFact, Questions};
 use disklet_core::names::Sha256;
 use disklet_core::root::RootFact;
 use disklet_core::units::ByteSize;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::host::Host;
 
 /// Answers what this machine's paths and devices answer; images are the
 /// store's to know.
@@ -23,11 +27,13 @@ pub fn look(questions: &Questions, config: &Config) -> Facts {
         looked: true,
         ..Facts::default()
     };
+    let host = Host(&config.host_root);
     for path in &questions.paths {
-        facts.paths.insert(path.clone(), what_is(Path::new(path)));
+        let fact = what_is(host, Path::new(path));
+        facts.paths.insert(path.clone(), fact);
     }
     for path in &questions.roots {
-        if let Some(fact) = what_root(Path::new(path)) {
+        if let Some(fact) = what_root(host, Path::new(path)) {
             facts.roots.insert(path.clone(), fact);
         }
     }
@@ -37,7 +43,7 @@ pub fn look(questions: &Questions, config: &Config) -> Facts {
             .iter()
             .flat_map(|glob| expand(glob.as_str()))
         {
-            let fact = what_is(Path::new(&path));
+            let fact = what_is(host, Path::new(&path));
             facts.paths.insert(path, fact);
         }
     }
@@ -60,15 +66,17 @@ fn expand(pattern: &str) -> Vec<String> {
         .collect()
 }
 
-fn what_is(path: &Path) -> PathFact {
-    let meta = match fs::metadata(path) {
-        Ok(meta) => meta,
-        Err(error) => {
-            return match error.kind() {
-                io::ErrorKind::PermissionDenied => PathFact::Forbidden,
-                _ => PathFact::Missing,
-            };
-        }
+fn what_is(host: Host<'_>, path: &Path) -> PathFact {
+    match host.open(path, OFlags::PATH) {
+        Ok(file) => what_file(&file),
+        Err(Errno::ACCESS | Errno::PERM) => PathFact::Forbidden,
+        Err(_) => PathFact::Missing,
+    }
+}
+
+fn what_file(file: &File) -> PathFact {
+    let Ok(meta) = file.metadata() else {
+        return PathFact::Missing;
     };
     let kind = meta.file_type();
     if kind.is_block_device() {
@@ -89,11 +97,14 @@ fn what_is(path: &Path) -> PathFact {
 }
 
 /// What is on a device; nothing if it may not be read, or is none.
-fn what_root(path: &Path) -> Option<RootFact> {
-    if !matches!(what_is(path), PathFact::Block { .. }) {
+fn what_root(host: Host<'_>, path: &Path) -> Option<RootFact> {
+    let seen = host.open(path, OFlags::PATH).ok()?;
+    if !matches!(what_file(&seen), PathFact::Block { .. }) {
         return None;
     }
-    let device = FileDevice::open(path, Caching::Buffered).ok()?;
+    // The one that was seen, whatever the path leads to by now.
+    let device = File::open(format!("/proc/self/fd/{}", seen.as_raw_fd())).ok()?;
+    let device = FileDevice::new(device, path.display().to_string(), Caching::Buffered).ok()?;
     Some(root_fact(root::look(&device).ok()?))
 }
 
@@ -144,11 +155,14 @@ mod tests {
 
     #[test]
     fn paths_are_told_apart() {
-        assert_eq!(what_is(Path::new("/nonexistent/x")), PathFact::Missing);
-        assert_eq!(what_is(Path::new("/dev/null")), PathFact::Other);
-        assert_eq!(what_is(Path::new("/dev")), PathFact::Directory);
+        assert_eq!(
+            what_is(Host::OURS, Path::new("/nonexistent/x")),
+            PathFact::Missing
+        );
+        assert_eq!(what_is(Host::OURS, Path::new("/dev/null")), PathFact::Other);
+        assert_eq!(what_is(Host::OURS, Path::new("/dev")), PathFact::Directory);
         assert!(matches!(
-            what_is(Path::new("/proc/self/exe")),
+            what_is(Host::OURS, Path::new("/proc/self/exe")),
             PathFact::File { .. }
         ));
     }

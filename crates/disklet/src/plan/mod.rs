@@ -67,7 +67,7 @@ fn facts(args: &PlanArgs, given: &mut Given, diags: &mut Diagnostics) -> Option<
         Some(path) => given.read_facts(path, diags),
         None if args.offline => Some(Facts::default()),
         None => {
-            let questions = Questions::of(&given.objects);
+            let questions = Questions::of(&given.objects, &given.config);
             let mut facts = look(&questions, &given.config);
             look_into_stores(&given.config, &questions, &mut facts, diags);
             Some(facts)

@@ -79,7 +79,7 @@ pub(super) fn plan(
     let (objects, _) = known.objects();
     let mut facts = known.facts(&objects);
     store
-        .answer(&Questions::of(&objects), &mut facts)
+        .answer(&Questions::of(&objects, config), &mut facts)
         .map_err(unread)?;
     let plan = known.resolve(&facts)?;
     demand_supported(&plan)?;
@@ -157,7 +157,7 @@ impl Known<'_> {
     }
 
     fn facts(&self, objects: &Objects) -> Facts {
-        let mut facts = look(&Questions::of(objects), self.config);
+        let mut facts = look(&Questions::of(objects, self.config), self.config);
         let key = (self.pod.namespace.clone(), self.pod.name.clone());
         facts.launchers.insert(key, self.pod.uid.clone());
         facts
@@ -179,7 +179,7 @@ impl Known<'_> {
         let mut facts = self.facts(&objects);
         self.resolve(&facts)?;
         Store::configured(self.config)
-            .answer(&Questions::of(&objects), &mut facts)
+            .answer(&Questions::of(&objects, self.config), &mut facts)
             .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
         for image in objects.images() {
             if facts.image(image) == Fact::Unknown {

@@ -18,7 +18,7 @@ use disklet_core::domain;
 use disklet_core::units::ByteSize;
 use rustix::fs::OFlags;
 
-use super::host::Host;
+use super::Host;
 use super::locked::hold_master;
 use super::told::Told;
 use super::volumes::{make_directory_of, own};

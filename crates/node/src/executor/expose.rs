@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::host::Host;
+use super::Host;
 use super::image_file::needed_by;
 use super::made::is_absence;
 use super::places::prepare_place;

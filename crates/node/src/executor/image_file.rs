@@ -10,7 +10,7 @@ use disklet_core::plan::Access;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::host::Host;
+use super::Host;
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
 

@@ -8,8 +8,8 @@ use disklet_core::names::PodUid;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::Host;
 use super::expose::{show_opened, show_place};
-use super::host::Host;
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::QemuUser;
 

@@ -12,7 +12,7 @@ use disklet_core::facts::DeviceNumber;
 use disklet_core::plan::Access;
 use rustix::fs::OFlags;
 
-use super::host::Host;
+use super::Host;
 use crate::failure::{Failure, Result, on};
 
 /// Refuses a device that somebody has, if the VM shall have it alone.

@@ -7,7 +7,6 @@
 mod copies;
 mod expose;
 mod filesystem;
-mod host;
 mod image_file;
 mod launcher;
 mod leases;
@@ -42,7 +41,7 @@ use crate::failure::{Failure, Result, on};
 use crate::libvirt::{Libvirt, QemuUser};
 use crate::record::Held;
 
-pub(crate) use host::Host;
+pub(crate) use disklet::host::Host;
 pub(crate) use launcher::open_socket;
 pub(crate) use leases::{is_cloned, is_needless};
 pub(crate) use made::{is_there, made_by, unmake};
@@ -136,12 +135,14 @@ impl Executor<'_> {
                 device,
                 image_file,
                 digest,
+                device_size,
                 offset,
                 recreate,
             } => {
                 let wanted = root::Wanted {
                     image: Path::new(image_file),
                     digest: known_digest(image_file, digest.as_deref())?,
+                    device_size: *device_size,
                     offset: *offset,
                     overwrite: *recreate,
                 };

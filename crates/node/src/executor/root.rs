@@ -12,6 +12,7 @@ use disklet_block::image::{Format, Image};
 use disklet_block::root::{Behind, demand_room, fill, is_unused, look};
 use disklet_core::names::Sha256;
 use disklet_core::root::{RootFact, RootRefusal, RootVerdict, judge};
+use disklet_core::units::ByteSize;
 
 use super::locked::lock;
 use super::told::Told;
@@ -21,6 +22,8 @@ use crate::failure::{Failure, Result, on_image};
 pub(super) struct Wanted<'w> {
     pub(super) image: &'w Path,
     pub(super) digest: Sha256,
+    /// How large the plan has the device.
+    pub(super) device_size: Option<ByteSize>,
     /// Where the plan has the disk begin.
     pub(super) offset: u64,
     /// What is on the device may be lost.
@@ -33,6 +36,7 @@ pub(super) fn have(device: File, name: &str, wanted: &Wanted<'_>, watch: &dyn Wa
     let failed = |error| failed_to_fill(name, error);
     let device = FileDevice::new(device, name, Caching::Direct).map_err(failed)?;
     lock(&device, name)?;
+    demand_size(&device, name, wanted)?;
     let found = root_fact(look(&device).map_err(failed)?);
     let verdict = judge(found, &wanted.digest, wanted.overwrite)
         .map_err(|refusal| Failure::new(format!("{name}: {refusal}")).help(refusal.remedy()))?;
@@ -58,6 +62,24 @@ pub(super) fn have(device: File, name: &str, wanted: &Wanted<'_>, watch: &dyn Wa
             }
             fill_from(&device, name, &image, wanted, watch)
         }
+    }
+}
+
+/// What the guest is shown ends where the device ended when it was planned.
+fn demand_size(device: &FileDevice, name: &str, wanted: &Wanted<'_>) -> Result<()> {
+    let size = device.size().map_err(|error| failed_to_fill(name, error))?;
+    match wanted.device_size.map(ByteSize::as_bytes) {
+        Some(planned) if planned == size => Ok(()),
+        Some(planned) => Err(Failure::new(format!(
+            "{name}: its size has changed from {} to {}",
+            ByteSize::from_bytes(planned),
+            ByteSize::from_bytes(size)
+        ))
+        .help("somebody is resizing it: say it again, to look at it anew")),
+        None => Err(Failure::new(format!(
+            "{name}: its size was not known when it was planned"
+        ))
+        .help("say it again, to look at it anew")),
     }
 }
 
@@ -103,4 +125,36 @@ fn fill_from(
 
 fn failed_to_fill(name: &str, error: disklet_block::error::Error) -> Failure {
     on_image(name, "filled", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_not_as_large_as_it_was_planned_is_not_touched() {
+        let path = std::env::temp_dir().join(format!("disklet-root-size-{}", std::process::id()));
+        let file = File::create(&path).unwrap();
+        file.set_len(3 << 20).unwrap();
+        let device = FileDevice::new(File::open(&path).unwrap(), "it", Caching::Buffered).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let told = |mebibytes: Option<u64>| {
+            let wanted = Wanted {
+                image: Path::new("/image"),
+                digest: Sha256::from_bytes([0; 32]),
+                device_size: mebibytes.map(|size| ByteSize::from_bytes(size << 20)),
+                offset: 0,
+                overwrite: true,
+            };
+            let outcome = demand_size(&device, "it", &wanted);
+            outcome.err().map(|failure| failure.to_string())
+        };
+        assert_eq!(told(Some(3)), None);
+        for planned in [2, 4] {
+            let told = told(Some(planned)).unwrap();
+            let wanted = format!("it: its size has changed from {planned} MiB to 3 MiB");
+            assert!(told.starts_with(&wanted), "{told}");
+        }
+        assert!(told(None).unwrap().contains("its size was not known"));
+    }
 }

@@ -170,7 +170,8 @@ impl Resolver<'_> {
         diags: &mut Diagnostics,
     ) -> Option<(ExposedPath, Option<ByteSize>)> {
         let from = self.path_on_node(home, claimed);
-        let (number, size) = match (self.seen(home, &from), claimed.volume.mode) {
+        let mode = claimed.volume.mode;
+        let (number, size) = match (self.seen(home, &from, mode), mode) {
             (Fact::Known(PathFact::Missing), VolumeMode::Filesystem) if create.is_some() => {
                 (None, create)
             }
@@ -189,7 +190,7 @@ impl Resolver<'_> {
             from,
             number,
         };
-        let what = match claimed.volume.mode {
+        let what = match mode {
             VolumeMode::Block => "claim's device",
             VolumeMode::Filesystem => "claim's disk image",
         };
@@ -213,34 +214,30 @@ impl Resolver<'_> {
                 VolumeMode::Filesystem => disk_image_in(path),
             });
         }
-        let plugin = source.plugin();
         let below = match volume.mode {
-            VolumeMode::Block => format!("volumeDevices/{plugin}/{}", volume.name),
-            VolumeMode::Filesystem => {
-                let mount = if plugin == "kubernetes.io~csi" {
-                    "/mount"
-                } else {
-                    ""
-                };
-                format!("volumes/{plugin}/{}{mount}/disk.img", volume.name)
-            }
+            VolumeMode::Block => volume.below_pod(),
+            VolumeMode::Filesystem => disk_image_in(&volume.below_pod()),
         };
-        let kubelet_root = self.config.kubelet_root.clone();
         match home.pod_uid {
-            Some(uid) => HostPath::Known(format!("{kubelet_root}/pods/{uid}/{below}")),
+            Some(uid) => HostPath::Known(self.config.in_pod(uid, &below)),
             None => HostPath::InPod {
-                kubelet_root,
+                kubelet_root: self.config.kubelet_root.clone(),
                 below,
             },
         }
     }
 
     /// What is known of a claim's path. In a cluster the kubelet may not have
-    /// put anything there yet, so absence would mean nothing.
-    fn seen(&self, home: Home<'_>, path: &HostPath) -> Fact<PathFact> {
-        match path {
-            HostPath::Known(path) if !home.in_cluster => self.facts.path(path),
-            HostPath::Known(_) | HostPath::InPod { .. } => Fact::Unknown,
+    /// put anything there yet, so absence would mean nothing; and what is in a
+    /// filesystem there is a tenant's, who may have put a link there.
+    fn seen(&self, home: Home<'_>, path: &HostPath, mode: VolumeMode) -> Fact<PathFact> {
+        let HostPath::Known(path) = path else {
+            return Fact::Unknown;
+        };
+        match (self.facts.path(path), mode) {
+            (fact, _) if !home.in_cluster => fact,
+            (Fact::Known(PathFact::Missing), _) | (_, VolumeMode::Filesystem) => Fact::Unknown,
+            (fact, VolumeMode::Block) => fact,
         }
     }
 }

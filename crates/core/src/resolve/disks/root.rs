@@ -75,28 +75,30 @@ impl Resolver<'_> {
             self.claimed_path(vm.home(), name, claimed, None, place, diags)?;
         let image = &vm.pod.container.image.value;
         let stored = self.stored_image(image);
-        let device_size = seen_size.unwrap_or(claimed.volume.capacity);
         let verdict = self.root_verdict(vm, &device, stored.digest, place, diags)?;
         let data_offset = match verdict {
             Some(RootVerdict::Keep(offset)) => offset,
             Some(RootVerdict::Fill) | None => DATA_OFFSET,
         };
-        let needed = stored.size.filter(|_| seen_size.is_some());
-        check_root_device(device_size, data_offset, needed, place, diags);
+        if let Some(size) = seen_size {
+            check_root_device(size, data_offset, stored.size, place, diags);
+        }
         let storage = self.storage_of(claimed, vm.home(), device.number);
-        let data = device_size.as_bytes().saturating_sub(data_offset);
         let source = Source::PersistentRoot {
             device,
             image: image.clone(),
             digest: stored.digest,
             store_file: stored.file,
-            device_size,
+            device_size: seen_size,
             data_offset,
             recreate: vm.pod.annotations.recreate_root,
         };
         let name = PlannedDisk::ROOT.to_owned();
         Some(Piece {
-            size: seen_size.map_or(Size::OnNode, |_| Size::Known(ByteSize::from_bytes(data))),
+            size: seen_size.map_or(Size::OnNode, |device| {
+                let data = device.as_bytes().saturating_sub(data_offset);
+                Size::Known(ByteSize::from_bytes(data))
+            }),
             migration: claimed.migration(),
             claim: Some(claimed.names()),
             storage: Some(storage),

@@ -9,14 +9,18 @@ use rustix::io::Errno;
 
 /// The machine's root directory, as far as we see it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Host<'h>(pub(crate) &'h str);
+pub struct Host<'h>(pub &'h str);
 
 impl Host<'_> {
     /// Our own root is the machine's.
-    pub(crate) const OURS: Self = Self("/");
+    pub const OURS: Self = Self("/");
 
     /// Opens a path of the machine. Links are followed as they are there.
-    pub(crate) fn open(self, path: &Path, flags: OFlags) -> Result<File, Errno> {
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn open(self, path: &Path, flags: OFlags) -> Result<File, Errno> {
         if self.0 == Self::OURS.0 {
             return rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(File::from);
         }
