@@ -12,6 +12,7 @@ use disklet_core::manifest::{Input, Objects};
 use disklet_core::names::Namespace;
 use disklet_core::plan::Plan;
 use disklet_core::resolve::resolve;
+use disklet_core::text::{Reveal, Secret};
 use disklet_core::units::ByteSize;
 
 fn read(text: &str) -> Objects {
@@ -136,4 +137,60 @@ fn a_device_has_its_own_size_and_not_that_of_its_volume() {
         refused.contains("too small for the image and its header"),
         "{refused}"
     );
+}
+
+/// Its own token, one for somebody else, and one that it does not mount.
+const TOKENS: &str = include_str!("vm_pods/token/pod.json");
+
+#[test]
+fn tokens_that_are_mounted_are_asked_for_and_stay_secret() {
+    let mut text = TOKENS.to_owned();
+    for name in ["settings", "kube-root-ca.crt"] {
+        text += &format!(
+            "\n---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {{ca.crt: x}}}}"
+        );
+    }
+    let objects = read(&text);
+    let questions = Questions::of(&objects, &Config::default());
+    let asked: Vec<_> = questions
+        .tokens
+        .iter()
+        .map(|file| format!("{}/{}", file.directory(&Config::default()), file.path))
+        .collect();
+    let projected = "/var/lib/kubelet/pods/2d7d4c1f-0e7a-4d0e-9a39-7b7f5d0c9f10/volumes/kubernetes.io~projected";
+    assert_eq!(
+        asked,
+        [
+            format!("{projected}/kube-api-access-x7r2m/token"),
+            format!("{projected}/vault/a/token"),
+        ]
+    );
+    let user_data = |facts: &Facts, reveal| {
+        let plan = planned(&objects, facts).unwrap();
+        serde_json::to_string(&plan.view(reveal)).unwrap()
+    };
+    let later = user_data(&Facts::default(), Reveal::Show);
+    assert_eq!(
+        later
+            .matches("content: <token issued when the pod starts>")
+            .count(),
+        2,
+        "{later}"
+    );
+    let tokens = questions.tokens.into_iter();
+    let facts = Facts {
+        tokens: tokens
+            .map(|file| (file, Secret::new("eyJhbGciOi")))
+            .collect(),
+        ..Facts::default()
+    };
+    // In base64.
+    let token = "ZXlKaGJHY2lPaQ==";
+    assert_eq!(user_data(&facts, Reveal::Show).matches(token).count(), 2);
+    let shown = user_data(&facts, Reveal::Redact);
+    assert!(
+        !shown.contains(token) && !shown.contains("eyJhbGciOi"),
+        "{shown}"
+    );
+    assert!(!format!("{facts:?}").contains("eyJhbGciOi"));
 }

@@ -302,8 +302,10 @@ stringData: {key: FROM-SECRET}
     tenant.apply(&format!("{before}{user_data}\nspec:{after}"));
     let console = tenant.await_console(180, "files", "GUEST-READY");
     assert_said(&console, &["CONFIGMAPS 1", "SECRETS 1"]);
-    // The launcher has none of them.
+    // The launcher has none of them, but what the kubelet has to request: the token.
     let mounts = tenant.field("pod/files", ".spec.containers[0].volumeMounts[*].name");
-    assert_eq!(mounts.as_deref(), Some("disklet"));
+    let mounts = mounts.expect("the launcher's volume");
+    let mut mounts = mounts.split(' ').filter(|name| !name.starts_with("kube-api-access"));
+    assert_eq!((mounts.next(), mounts.next()), (Some("disklet"), None));
     delete_pod(&tenant, "files");
 }

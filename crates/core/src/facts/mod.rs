@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::config::Config;
-use crate::manifest::{DiskSource, Key, Objects, PvSource, VolumeMode, VolumeSource};
-use crate::names::{ImageName, PodUid, Sha256};
+use crate::manifest::{DiskSource, Key, Objects, PvSource, Volume, VolumeMode, VolumeSource};
+use crate::names::{ImageName, PodUid, Sha256, VolumeName};
 use crate::resolve::Bindings;
 use crate::root::RootFact;
+use crate::text::Secret;
 use crate::units::ByteSize;
 use crate::yaml::Spanned;
 
@@ -41,9 +42,31 @@ pub struct Facts {
     /// The launcher pods of VMs, as far as they are on the node; a VM pod's is the
     /// pod itself.
     pub launchers: BTreeMap<Key, PodUid>,
+    /// Tokens that the kubelet has requested for pods.
+    pub tokens: BTreeMap<TokenFile, Secret>,
     /// Whether somebody has looked at the node: a path without an answer is
     /// then known to be missing.
     pub looked: bool,
+}
+
+/// A file with a token that the kubelet puts into a volume of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenFile {
+    /// The pod's UID.
+    pub pod: String,
+    /// The projected volume.
+    pub volume: VolumeName,
+    /// The path within the volume.
+    pub path: String,
+}
+
+impl TokenFile {
+    /// Where the kubelet has the volume.
+    #[must_use]
+    pub fn directory(&self, config: &Config) -> String {
+        let below = format!("volumes/kubernetes.io~projected/{}", self.volume);
+        config.in_pod(&self.pod, &below)
+    }
 }
 
 /// What a path is, symbolic links followed.
@@ -160,6 +183,8 @@ pub struct Questions {
     pub roots: BTreeSet<String>,
     /// Which images of these names are in the store?
     pub images: BTreeSet<String>,
+    /// Which tokens are in these files? Only who runs the pods may answer.
+    pub tokens: BTreeSet<TokenFile>,
     /// Whether any pod names a raw device, so that the whitelist's globs have
     /// to be expanded.
     pub raw_devices: bool,
@@ -202,6 +227,7 @@ impl Questions {
             }
         }
         questions.ask_mapped(objects, config);
+        questions.ask_tokens(objects);
         questions
     }
 
@@ -228,6 +254,27 @@ impl Questions {
                     self.roots.insert(path.clone());
                 }
                 self.paths.insert(path);
+            }
+        }
+    }
+
+    fn ask_tokens(&mut self, objects: &Objects) {
+        for pod in &objects.vm_pods {
+            let Some(uid) = &pod.meta.uid else { continue };
+            let mounts = |volume: &&Volume| {
+                let mut mounts = pod.container.mounts.iter();
+                mounts.any(|mount| mount.volume.value == volume.name.value)
+            };
+            for volume in pod.volumes.iter().filter(mounts) {
+                let VolumeSource::Files(files) = &volume.source.value else {
+                    continue;
+                };
+                let paths = files.tokens().map(str::to_owned);
+                self.tokens.extend(paths.map(|path| TokenFile {
+                    pod: uid.clone(),
+                    volume: volume.name.value.clone(),
+                    path,
+                }));
             }
         }
     }

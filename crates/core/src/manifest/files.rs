@@ -134,6 +134,15 @@ impl FieldRef {
 const DEFAULT_MODE: u32 = 0o644;
 
 impl SourceFiles {
+    /// The paths of tokens that the cluster issues.
+    pub fn tokens(&self) -> impl Iterator<Item = &str> {
+        let sources = self.sources.iter();
+        sources.filter_map(|source| match &source.value {
+            FileSource::Token { path } => Some(path.as_str()),
+            _ => None,
+        })
+    }
+
     pub(super) fn read_secret(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let source = DataSource::read(&mut fields, "secretName", diags).map(FileSource::Secret);

@@ -10,12 +10,13 @@ use super::user_data::missing_key;
 use super::{Reference, Resolver};
 use crate::cloudinit::GuestFile;
 use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::facts::TokenFile;
 use crate::guest::GuestPath;
 use crate::manifest::{
     DataObject, DataRef, DataSource, FieldRef, FileSource, ObjectKind, SourceFiles, VmPod,
     VolumeMount, VolumeSource,
 };
-use crate::names::{DataKey, ObjectName};
+use crate::names::{DataKey, ObjectName, VolumeName};
 use crate::text::{Content, Secret};
 use crate::yaml::Spanned;
 
@@ -45,8 +46,9 @@ impl Resolver<'_> {
                 .volumes
                 .iter()
                 .find(|volume| volume.name.value == mount.volume.value);
-            if let Some(VolumeSource::Files(source)) = volume.map(|volume| &volume.source.value) {
-                let contents = self.volume_files(pod, source, diags);
+            let Some(volume) = volume else { continue };
+            if let VolumeSource::Files(source) = &volume.source.value {
+                let contents = self.volume_files(pod, &volume.name.value, source, diags);
                 let shown = mounted(mount, contents, diags);
                 bytes += shown.iter().map(size_of).sum::<usize>();
                 if bytes > MOST_BYTES {
@@ -70,6 +72,7 @@ impl Resolver<'_> {
     fn volume_files(
         &self,
         pod: &VmPod,
+        name: &VolumeName,
         volume: &SourceFiles,
         diags: &mut Diagnostics,
     ) -> Vec<VolumeFile> {
@@ -91,11 +94,25 @@ impl Resolver<'_> {
                 FileSource::Token { path } => files.push(VolumeFile {
                     path: path.clone(),
                     mode: default,
-                    content: Content::Later("token issued when the pod starts".to_owned()),
+                    content: self.token(pod, name, path),
                 }),
             }
         }
         files
+    }
+
+    /// A token that the kubelet has requested, if somebody has looked.
+    fn token(&self, pod: &VmPod, volume: &VolumeName, path: &str) -> Content {
+        let file = pod.meta.uid.as_ref().map(|uid| TokenFile {
+            pod: uid.clone(),
+            volume: volume.clone(),
+            path: path.to_owned(),
+        });
+        let token = file.and_then(|file| self.facts.tokens.get(&file));
+        match token {
+            Some(token) => Content::Secret(token.clone()),
+            None => Content::Later("token issued when the pod starts".to_owned()),
+        }
     }
 
     fn data_files(

@@ -19,6 +19,7 @@ mod pod;
 mod profile;
 mod progress;
 mod status;
+mod tokens;
 mod watch;
 
 use std::collections::{HashMap, HashSet};

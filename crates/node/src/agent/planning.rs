@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::cluster::Cluster;
 use super::pod::LauncherPod;
+use super::tokens;
 use crate::executor::demand_supported;
 use crate::failure::{Failure, Result};
 
@@ -77,7 +78,7 @@ pub(super) fn plan(
     let unread = |error| Failure::new("the image store cannot be read").because(error);
     let images = store.rely().map_err(unread)?;
     let (objects, _) = known.objects();
-    let mut facts = known.facts(&objects);
+    let mut facts = known.facts(&objects)?;
     store
         .answer(&Questions::of(&objects, config), &mut facts)
         .map_err(unread)?;
@@ -125,7 +126,7 @@ impl Known<'_> {
     fn gather(&mut self) -> Result<()> {
         loop {
             let (objects, mut diags) = self.objects();
-            let facts = self.facts(&objects);
+            let facts = self.facts(&objects)?;
             let missing = resolve_asking(&objects, self.config, &facts, &mut diags).missing;
             let new: Vec<_> = missing.difference(&self.asked).cloned().collect();
             if new.is_empty() {
@@ -156,11 +157,13 @@ impl Known<'_> {
         (objects, diags)
     }
 
-    fn facts(&self, objects: &Objects) -> Facts {
-        let mut facts = look(&Questions::of(objects, self.config), self.config);
+    fn facts(&self, objects: &Objects) -> Result<Facts> {
+        let questions = Questions::of(objects, self.config);
+        let mut facts = look(&questions, self.config);
+        facts.tokens = tokens::read(self.config, &questions.tokens)?;
         let key = (self.pod.namespace.clone(), self.pod.name.clone());
         facts.launchers.insert(key, self.pod.uid.clone());
-        facts
+        Ok(facts)
     }
 
     /// The one plan, or every reason why there is none.
@@ -176,7 +179,7 @@ impl Known<'_> {
     /// Only for manifests that are right.
     fn fetch_images(&self, observer: &dyn Observer) -> std::result::Result<(), NoPlan> {
         let (objects, _) = self.objects();
-        let mut facts = self.facts(&objects);
+        let mut facts = self.facts(&objects)?;
         self.resolve(&facts)?;
         Store::configured(self.config)
             .answer(&Questions::of(&objects, self.config), &mut facts)

@@ -231,31 +231,40 @@ fn resources(
 }
 
 /// The kubelet does nothing about a volume that no container mounts, so the
-/// launcher mounts all that the kubelet has a part in: flexvolumes and claims.
-/// The guest sees none of these places.
+/// launcher mounts all that the kubelet has a part in: flexvolumes, claims, and
+/// volumes with a token, which nobody else may request for the pod. The guest sees
+/// none of these places.
 fn volumes(spec: &Value, blocks: &BTreeSet<String>) -> (Vec<Value>, Vec<Value>) {
-    let devices = items(&spec["containers"][0], "volumeDevices");
+    let written = &spec["containers"][0];
+    let is_in =
+        |list: &str, name: &Value| items(written, list).iter().any(|it| it["name"] == *name);
     let mut mounts = vec![json!({"name": VOLUME, "mountPath": DIRECTORY})];
     let mut mapped = Vec::new();
     for (index, volume) in items(spec, "volumes").iter().enumerate() {
         let name = &volume["name"];
         let claim = volume["persistentVolumeClaim"]["claimName"].as_str();
-        let is_mapped = devices.iter().any(|device| device["name"] == *name)
-            || claim.is_some_and(|claim| blocks.contains(claim));
-        match (claim, is_mapped) {
-            (Some(_), true) => mapped.push(json!({
+        let is_device =
+            is_in("volumeDevices", name) || claim.is_some_and(|claim| blocks.contains(claim));
+        let is_flex = volume.get("flexVolume").is_some();
+        if claim.is_some() && is_device {
+            mapped.push(json!({
                 "name": name,
                 "devicePath": format!("/dev/disklet/{index}"),
-            })),
-            (None, _) if volume.get("flexVolume").is_none() => {}
-            _ => mounts.push(json!({
+            }));
+        } else if claim.is_some() || is_flex || (has_token(volume) && is_in("volumeMounts", name)) {
+            mounts.push(json!({
                 "name": name,
                 "mountPath": format!("/run/disklet-volumes/{index}"),
                 "readOnly": true,
-            })),
+            }));
         }
     }
     (mounts, mapped)
+}
+
+fn has_token(volume: &Value) -> bool {
+    let mut sources = items(&volume["projected"], "sources").iter();
+    sources.any(|source| source["serviceAccountToken"].is_object())
 }
 
 /// The claims of a pod of which it does not say whether they are devices.
