@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::RwLock;
 
 use kube::guests::{NODE, assert_said, have_small_guest};
-use kube::pods::{delete_pod, gone, vm_pod};
+use kube::pods::{delete_pod, gone, have_controllers, vm_pod};
 use kube::{Tenant, on_node, run, until};
 use serde_json::Value;
 
@@ -191,33 +191,6 @@ fn other_pods_are_as_if_we_were_not_there() {
     assert_said(&said, &["HERE"]);
 }
 
-/// How many controllers there shall be; returns when there are so many.
-fn have_controllers(count: u32) {
-    let kubectl = |arguments: &[&str]| {
-        run(Command::new("kubectl")
-            .args(["-n", "disklet"])
-            .args(arguments))
-    };
-    kubectl(&[
-        "scale",
-        "deployment/disklet-controller",
-        &format!("--replicas={count}"),
-    ]);
-    until(120, "the controllers are so many", || {
-        let path = "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}";
-        let ready = kubectl(&[
-            "get",
-            "pods",
-            "-l",
-            "disklet.io/component=controller",
-            "-o",
-            path,
-        ]);
-        let wanted = vec!["True"; count as usize].join(" ");
-        (ready.trim() == wanted).then_some(())
-    });
-}
-
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn without_us_other_pods_are_created_and_launchers_stay() {
@@ -305,7 +278,9 @@ stringData: {key: FROM-SECRET}
     // The launcher has none of them, but what the kubelet has to request: the token.
     let mounts = tenant.field("pod/files", ".spec.containers[0].volumeMounts[*].name");
     let mounts = mounts.expect("the launcher's volume");
-    let mut mounts = mounts.split(' ').filter(|name| !name.starts_with("kube-api-access"));
+    let mut mounts = mounts
+        .split(' ')
+        .filter(|name| !name.starts_with("kube-api-access"));
     assert_eq!((mounts.next(), mounts.next()), (Some("disklet"), None));
     delete_pod(&tenant, "files");
 }

@@ -14,9 +14,9 @@ use super::meta::{parse_name, texts};
 use super::volume::{Volume, VolumeSource};
 
 /// The annotation that makes a pod a VM.
-pub(super) const RUNTIME_ANNOTATION: &str = "kubernetes.io/target-runtime";
+pub(crate) const RUNTIME_ANNOTATION: &str = "kubernetes.io/target-runtime";
 /// Its value.
-pub(super) const RUNTIME: &str = "virtlet.cloud";
+pub(crate) const RUNTIME: &str = "virtlet.cloud";
 /// The runtime class that does the same.
 pub(super) const RUNTIME_CLASS: &str = "disklet";
 

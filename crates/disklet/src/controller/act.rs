@@ -161,20 +161,7 @@ impl Acting<'_> {
 
     async fn delete_pod(&mut self, uid: &str) -> Result<(), Failure> {
         let (key, context) = (self.key(), self.context);
-        let pods: Api<LauncherPod> = Api::namespaced(context.client.clone(), &key.namespace);
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let deleted = counted(context, "pods", "delete", pods.delete(&key.name, &params)).await;
-        let now = match deleted {
-            Ok(answer) => answer.left().map(Arc::new),
-            Err(Failure::Api(error)) if is_gone(&error) => None,
-            Err(error) => return Err(error),
-        };
+        let now = delete_by_uid(context, &key, uid).await?;
         info!(vm = %key, "deleted the launcher pod");
         let before = self.gathered.pod.as_ref();
         context.fresh_pods.wrote(&key, before, now);
@@ -238,6 +225,40 @@ impl Acting<'_> {
         if let Err(error) = counted(context, "events", "create", telling).await {
             warn!(vm = %self.key(), %error, "an event was not told");
         }
+    }
+}
+
+/// Deletes this pod and no other of its name. Returns what is left of it.
+pub(super) async fn delete_by_uid(
+    context: &Context,
+    key: &Key,
+    uid: &str,
+) -> Result<Option<Arc<LauncherPod>>, Failure> {
+    let pods: Api<LauncherPod> = Api::namespaced(context.client.clone(), &key.namespace);
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match counted(context, "pods", "delete", pods.delete(&key.name, &params)).await {
+        Ok(answer) => Ok(answer.left().map(Arc::new)),
+        Err(Failure::Api(error)) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Changes a pod that has slipped past the webhook; of other pods nothing is changed.
+pub(super) async fn patch_pod(context: &Context, key: &Key, patch: &Value) -> Result<(), Failure> {
+    let pods: Api<LauncherPod> = Api::namespaced(context.client.clone(), &key.namespace);
+    let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
+    let patched = pods.patch(&key.name, &params, &patch);
+    match counted(context, "pods", "patch", patched).await {
+        Err(Failure::Api(error)) if is_gone(&error) => Ok(()),
+        // Another pod has come under the name.
+        Err(Failure::Outdated) => Ok(()),
+        other => other.map(drop),
     }
 }
 
@@ -309,10 +330,7 @@ async fn counted<T>(
     verb: &'static str,
     write: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, Failure> {
-    let done = match timeout(ANSWER_WITHIN, write).await {
-        Ok(done) => done.map_err(Failure::from),
-        Err(_) => Err(Failure::TooSlow),
-    };
+    let done = in_time(write).await;
     let outcome = match &done {
         Ok(_) => "done",
         Err(Failure::Outdated) => "outdated",
@@ -320,6 +338,16 @@ async fn counted<T>(
     };
     context.metrics.wrote(resource, verb, outcome);
     done
+}
+
+/// An answer of the API server, or that none came.
+pub(super) async fn in_time<T>(
+    asked: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failure> {
+    match timeout(ANSWER_WITHIN, asked).await {
+        Ok(answer) => answer.map_err(Failure::from),
+        Err(_) => Err(Failure::TooSlow),
+    }
 }
 
 /// A pod as the watch would show it.

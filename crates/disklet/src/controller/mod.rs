@@ -19,6 +19,7 @@ mod patience;
 mod read;
 mod reconcile;
 mod seen;
+mod slipped;
 mod status;
 mod strangers;
 mod vm_pods;
@@ -168,6 +169,9 @@ async fn lead(
             Err("the watches have ended".to_owned())
         }
         () = vm_pods::forever(&context) => Ok(()),
+        () = slipped::forever(&context, args.webhook.configuration()) => {
+            Err("the watch of pods has ended".to_owned())
+        }
         () = election.keep() => Err("the Lease is lost; another controller works".to_owned()),
         () = &mut told_to_end => Ok(()),
     };

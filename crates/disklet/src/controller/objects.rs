@@ -171,6 +171,46 @@ pub(super) struct Terminated {
     pub(super) finished_at: Option<Time>,
 }
 
+/// Any pod, as far as it tells whether it is a VM.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct AnyPod {
+    #[serde(deserialize_with = "trimmed")]
+    pub(super) metadata: ObjectMeta,
+    #[serde(default)]
+    pub(super) spec: AnySpec,
+    #[serde(default)]
+    pub(super) status: PhaseOnly,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct AnySpec {
+    pub(super) runtime_class_name: Option<String>,
+    pub(super) containers: Vec<SeenContainer>,
+    pub(super) init_containers: Vec<SeenContainer>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SeenContainer {
+    pub(super) name: String,
+    pub(super) image: String,
+}
+
+impl AnyPod {
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        annotations.get(key).map(String::as_str)
+    }
+
+    pub(super) fn all_containers(&self) -> impl Iterator<Item = &SeenContainer> {
+        self.spec
+            .containers
+            .iter()
+            .chain(&self.spec.init_containers)
+    }
+}
+
 /// A PersistentVolumeClaim.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ClaimObject {
@@ -260,6 +300,7 @@ macro_rules! resources {
 resources! {
     Vm: "disklet.io" "v1alpha1" "VM" "vms" NamespaceResourceScope;
     LauncherPod: "" "v1" "Pod" "pods" NamespaceResourceScope;
+    AnyPod: "" "v1" "Pod" "pods" NamespaceResourceScope;
     ClaimObject: "" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" NamespaceResourceScope;
     VolumeObject: "" "v1" "PersistentVolume" "persistentvolumes" ClusterResourceScope;
     ClassObject: "storage.k8s.io" "v1" "StorageClass" "storageclasses" ClusterResourceScope;

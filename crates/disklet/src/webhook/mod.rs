@@ -70,6 +70,13 @@ pub(crate) struct WebhookArgs {
     webhook_certificate_life: u64,
 }
 
+impl WebhookArgs {
+    /// The name of the webhook configurations.
+    pub(crate) fn configuration(&self) -> &str {
+        &self.webhook_configuration
+    }
+}
+
 /// The Service's, the Secret's and the configuration's name.
 const NAME: &str = "disklet-webhook";
 

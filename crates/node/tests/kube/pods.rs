@@ -1,7 +1,9 @@
 //! VM pods, as users of Virtlet write them, with the guest that says what it sees.
 
+use std::process::Command;
+
 use super::guests::{NODE, things};
-use super::{Tenant, on_node, until};
+use super::{Tenant, on_node, run, until};
 
 /// A VM pod in the form that Virtlet's documents have, with more of its spec, in lines of YAML, and
 /// commands for the guest.
@@ -55,5 +57,32 @@ pub(crate) fn gone(name: &str, uid: &str) {
     until(60, "the kubelet's mounts go", || {
         let left = on_node(NODE, &["sh", "-c", &mounts]);
         left.is_empty().then_some(())
+    });
+}
+
+/// How many controllers there shall be; returns when there are so many.
+pub(crate) fn have_controllers(count: u32) {
+    let kubectl = |arguments: &[&str]| {
+        run(Command::new("kubectl")
+            .args(["-n", "disklet"])
+            .args(arguments))
+    };
+    kubectl(&[
+        "scale",
+        "deployment/disklet-controller",
+        &format!("--replicas={count}"),
+    ]);
+    until(120, "the controllers are so many", || {
+        let path = "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}";
+        let ready = kubectl(&[
+            "get",
+            "pods",
+            "-l",
+            "disklet.io/component=controller",
+            "-o",
+            path,
+        ]);
+        let wanted = vec!["True"; count as usize].join(" ");
+        (ready.trim() == wanted).then_some(())
     });
 }

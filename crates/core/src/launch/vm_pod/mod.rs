@@ -26,8 +26,12 @@ use super::pod::{
 };
 use super::ports::Ports;
 use super::protocol::{DIRECTORY, VOLUME};
-use crate::manifest::{VmPod, VolumeSource, is_vm_pod};
+use crate::manifest::{self, VmPod, VolumeSource, is_vm_pod};
 
+/// The annotation that makes a pod a VM, and its value.
+pub const RUNTIME_ANNOTATION: &str = manifest::RUNTIME_ANNOTATION;
+/// See [`RUNTIME_ANNOTATION`].
+pub const RUNTIME: &str = manifest::RUNTIME;
 /// What of a VM pod's spec its launcher has replaced, as JSON.
 pub const SAVED: &str = "disklet.io/vm-pod";
 /// The condition of a VM pod that its guest runs; the pod is ready only then.
@@ -56,8 +60,16 @@ pub fn is_vm(pod: &Value) -> bool {
     is_launcher(pod) || {
         let annotations = &pod["metadata"]["annotations"];
         let class = pod["spec"]["runtimeClassName"].as_str();
-        is_vm_pod(|key| annotations[key].as_str(), class)
+        is_written_as_vm(|key| annotations[key].as_str(), class)
     }
+}
+
+/// Whether a pod with such annotations, and such a runtime class, is to be a VM.
+pub fn is_written_as_vm<'a>(
+    annotation: impl FnOnce(&str) -> Option<&'a str>,
+    class: Option<&str>,
+) -> bool {
+    is_vm_pod(annotation, class)
 }
 
 /// Whether it is a launcher of a VM pod.
