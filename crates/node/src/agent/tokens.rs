@@ -177,7 +177,7 @@ mod tests {
         }
         // Nor is the volume a link.
         symlink(&volume, volume.join("../linked")).unwrap();
-        assert!(kubelet.read("linked", "token").is_err());
+        assert!(kubelet.refusal("linked", "token").contains("cannot be opened"));
     }
 
     #[test]

@@ -136,7 +136,7 @@ mod tests {
     fn others_are_left_alone() {
         let changes: [fn(&mut Value); 7] = [
             |pod| {
-                pod["metadata"]["annotations"] = json!({"kubernetes.io/target-runtime": "docker"})
+                pod["metadata"]["annotations"] = json!({"kubernetes.io/target-runtime": "docker"});
             },
             |pod| pod["metadata"] = json!({"name": "vm"}),
             |pod| pod["metadata"]["annotations"][SAVED] = json!("{}"),
