@@ -189,7 +189,7 @@ fn volumes_of_drivers_and_servers_are_disks() {
     assert_eq!(written(&image), "guest wrote files");
     assert_eq!(written(&volumes.join("device")), "guest wrote device");
     assert_eq!(
-        written(&server.directory.join("chap.raw")),
+        written(&server.directory().join("chap.raw")),
         "guest wrote lun"
     );
     let held = tenant.field("pvc/lun", ".metadata.finalizers");

@@ -121,7 +121,7 @@ fn a_tenants_vm_has_a_disk_at_a_server_and_is_reached_by_tcp() {
     have_small_guest();
     let tenant = Tenant::with_own_rights("inline");
     let server = Iscsi::start(&tenant);
-    known_to_the_agent("storage.test", &server.address);
+    known_to_the_agent("storage.test", server.address());
     let (source, secret) = server.chap_source("storage.test");
     let mut commands = network().to_vec();
     commands.push("httpd -p 22 -h /www".to_owned());
@@ -142,7 +142,7 @@ fn a_tenants_vm_has_a_disk_at_a_server_and_is_reached_by_tcp() {
         "{console}"
     );
     assert_eq!(
-        written(&server.directory.join("chap.raw")),
+        written(&server.directory().join("chap.raw")),
         "guest wrote lun"
     );
     // passt answers the probe as soon as QEMU runs; the page is the guest's.
@@ -157,7 +157,7 @@ fn a_tenants_vm_has_a_disk_at_a_server_and_is_reached_by_tcp() {
         page_at(&service.expect("an address"), 22).trim(),
         "I-AM-THE-GUEST"
     );
-    assert_status(&tenant, &pod, &server.address);
+    assert_status(&tenant, &pod, server.address());
     delete(&tenant, "inline");
 }
 

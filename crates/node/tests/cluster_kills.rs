@@ -6,6 +6,8 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
+#[path = "kube/faults.rs"]
+mod faults;
 #[allow(dead_code, reason = "others need the rest")]
 mod kube;
 #[path = "kube/world.rs"]
@@ -15,11 +17,11 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kube::guests::{NODE, have_small_guest, vm};
-use kube::{Tenant, repository, run, until};
+use faults::Part;
+use kube::guests::{have_small_guest, vm};
+use kube::{Tenant, until};
 use world::{
-    alone, have_idle_guest, idle_vm, kill, pod_of, processes, replace_pod, seed, tell,
-    until_nothing_is_left,
+    alone, have_idle_guest, idle_vm, pod_of, replace_pod, seed, tell, until_nothing_is_left,
 };
 
 /// How often the guest has said that it is there.
@@ -84,15 +86,6 @@ fn agent_and_libvirt_are_replaced_under_a_running_vm() {
     until_nothing_is_left(60, "a VM whose agent and libvirt were replaced");
 }
 
-/// What is killed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Agent,
-    Controller,
-    Kubelet,
-    ApiServer,
-}
-
 /// When.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
@@ -120,44 +113,6 @@ const MOMENTS: [Moment; 7] = [
     Moment::QemuToldToEnd,
     Moment::QemuGone,
 ];
-
-fn script_kube(arguments: &[&str]) {
-    run(Command::new(repository().join("script/kube")).args(arguments));
-}
-
-/// The kubelet starts it again, later and later: if it takes its time, there is another
-/// pod instead.
-fn come_back(component: &str, program: &str) {
-    let end = Instant::now() + Duration::from_secs(8);
-    while processes(program).is_empty() {
-        if Instant::now() > end {
-            return replace_pod(component);
-        }
-        std::thread::sleep(Duration::from_millis(250));
-    }
-    pod_of(component);
-}
-
-impl Part {
-    fn kill(self) {
-        let ours = |beginning: &str| processes(beginning).iter().for_each(|it| kill(it));
-        match self {
-            Self::Agent => ours("disklet-node agent "),
-            Self::Controller => ours("disklet controller "),
-            Self::Kubelet => script_kube(&["kill", NODE, "kubelet"]),
-            Self::ApiServer => script_kube(&["kill", "control-plane", "apiserver"]),
-        }
-    }
-
-    /// Whoever was killed comes back.
-    fn mend(self) {
-        match self {
-            Self::Agent => come_back("agent", "disklet-node agent "),
-            Self::Controller => come_back("controller", "disklet controller "),
-            Self::Kubelet | Self::ApiServer => script_kube(&["up"]),
-        }
-    }
-}
 
 impl Moment {
     fn is_delete(self) -> bool {

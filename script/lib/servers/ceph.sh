@@ -6,7 +6,7 @@
 #
 #   script/lib/servers/ceph.sh start|stop|run DIR    see server.sh
 #
-# CEPH_HOST is the monitor's address: 127.0.0.1, or ::1.
+# The monitor is at CEPH_HOST (127.0.0.1, or ::1), else at SERVER_ADDRESS, else on the loopback.
 set -euo pipefail
 # shellcheck source=script/lib/servers/server.sh
 source "$(dirname "${BASH_SOURCE[0]}")/server.sh"
@@ -14,7 +14,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/server.sh"
 POOL=disks
 IMAGE=disk
 CEPH_USER=vm
-HOST=${CEPH_HOST:-127.0.0.1}
+HOST=${CEPH_HOST:-${SERVER_ADDRESS:-127.0.0.1}}
 
 server_up() {
     local legacy new fsid osd

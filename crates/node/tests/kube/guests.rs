@@ -1,8 +1,9 @@
 //! VM objects with a guest that says what it sees: Linux with busybox, see
 //! `script/lib/guest_image.sh`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use super::{Tenant, cluster_directory, on_node, repository, run, until};
 
@@ -11,23 +12,47 @@ pub(crate) const NODE: &str = "node1";
 
 /// Takes a disk into the node's image store.
 pub(crate) fn have_image(name: &str, file: &Path) {
+    have_image_as(&format!("virtlet.cloud/{name}"), file);
+}
+
+/// The same, under its whole name.
+fn have_image_as(image: &str, file: &Path) {
     let disklet = cluster_directory().join("shared/disklet");
     let (disklet, file) = (disklet.display().to_string(), file.display().to_string());
-    let image = format!("virtlet.cloud/{name}");
-    on_node(NODE, &[&disklet, "images", "pull", &image, "--from", &file]);
+    on_node(NODE, &[&disklet, "images", "pull", image, "--from", &file]);
 }
 
 /// The guest with Linux is in the node's image store.
 pub(crate) fn have_small_guest() {
-    let file = cluster_directory().join("shared/small.img");
+    have_small_guest_as("virtlet.cloud/small");
+}
+
+pub(crate) fn have_small_guest_as(image: &str) {
+    have_image_as(image, &guest("small"));
+}
+
+/// One that boots with cloud-init is there.
+pub(crate) fn have_cloud_guest(image: &str) {
+    have_image_as(image, &guest("cloud"));
+}
+
+/// One test copies it, and the others wait until all of it is there.
+static COPYING: Mutex<()> = Mutex::new(());
+
+/// A guest's disk, where the node sees it.
+fn guest(kind: &str) -> PathBuf {
+    let _copying = COPYING.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = cluster_directory().join(format!("shared/{kind}.img"));
     if !file.exists() {
         let script = repository().join("script/lib/guest_image.sh");
-        let image = run(Command::new("bash").arg(script).arg("small"));
+        let image = run(Command::new("bash").arg(script).arg(kind));
+        let copy = file.with_extension("copy");
         run(Command::new("cp")
             .args(["--sparse=always", image.trim()])
-            .arg(&file));
+            .arg(&copy));
+        std::fs::rename(copy, &file).expect("it has its name");
     }
-    have_image("small", &file);
+    file
 }
 
 /// A VM whose root is the guest, with more disks, in lines of YAML, and commands

@@ -86,3 +86,26 @@ pub(crate) fn have_controllers(count: u32) {
         (ready.trim() == wanted).then_some(())
     });
 }
+
+/// How often the kubelet has started its container again.
+pub(crate) fn restarts(tenant: &Tenant, pod: &str) -> u32 {
+    let count = tenant.field(
+        &format!("pod/{pod}"),
+        ".status.containerStatuses[0].restartCount",
+    );
+    count.and_then(|it| it.parse().ok()).unwrap_or(0)
+}
+
+/// A volume that lives as long as its pod.
+pub(crate) const COUNTED: &str = "  volumes:
+  - name: kept
+    flexVolume:
+      driver: virtlet/flexvolume_driver
+      options: {type: qcow2, capacity: 16MB}";
+
+/// The guest counts on its volume, in a sector that nobody uses, how often it was
+/// started.
+pub(crate) const COUNT: [&str; 2] = [
+    "(dd if=/dev/disk-by-serial/kept bs=512 skip=2000 count=1 2>/dev/null | tr -d '\\000'; echo x) >/run/starts",
+    "dd if=/run/starts of=/dev/disk-by-serial/kept bs=512 seek=2000 conv=notrunc,fsync; echo STARTS $(wc -l </run/starts)",
+];

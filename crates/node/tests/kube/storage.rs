@@ -42,12 +42,18 @@ impl Drop for Folder {
 
 /// A disk whose first sector says something; QEMU may write to it.
 pub(crate) fn write_disk(file: &Path, text: &str) {
-    let disk = File::create_new(file).expect("a new file");
-    disk.set_len(BYTES).expect("a size");
+    let disk = write_blank(file);
     disk.write_all_at(format!("{text}\n").as_bytes(), 0)
         .expect("room");
+}
+
+/// A disk without anything; QEMU may write to it.
+pub(crate) fn write_blank(file: &Path) -> File {
+    let disk = File::create_new(file).expect("a new file");
+    disk.set_len(BYTES).expect("a size");
     fs::set_permissions(file, Permissions::from_mode(0o600)).expect("a mode");
     chown(file, Some(QEMU), Some(QEMU)).expect("root");
+    disk
 }
 
 /// What a guest has written to the second sector.
@@ -227,22 +233,23 @@ spec: {{attachRequired: false}}
     }
 }
 
-/// `script/lib/servers/iscsi.sh` on the node's loopback, where volumes of its VMs
+/// A server of `script/lib/servers` on the node's loopback, where volumes of its VMs
 /// reach it, and at its address, where VMs may name it.
-pub(crate) struct Iscsi {
-    facts: serde_json::Value,
+pub(crate) struct Server {
+    pub(crate) facts: serde_json::Value,
     pub(crate) address: String,
     pub(crate) directory: PathBuf,
     _process: Tied,
 }
 
-impl Iscsi {
-    pub(crate) fn start(tenant: &Tenant) -> Self {
-        let directory = std::env::temp_dir().join(format!("disklet-iscsi-{}", tenant.name));
+impl Server {
+    pub(crate) fn start(tenant: &Tenant, kind: &str) -> Self {
+        let directory = std::env::temp_dir().join(format!("disklet-{kind}-{}", tenant.name));
         let machine = cluster_directory().join(NODE).join("machine.pid");
         let machine = fs::read_to_string(machine).expect("the node runs");
         let machine = machine.split(' ').next().expect("a process");
-        let mut command = Command::new(repository().join("script/lib/servers/iscsi.sh"));
+        let servers = repository().join("script/lib/servers");
+        let mut command = Command::new(servers.join(format!("{kind}.sh")));
         command.arg("run").arg(&directory);
         command.env("SERVER_NETWORK", format!("/proc/{machine}/ns/net"));
         let address = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
@@ -255,6 +262,25 @@ impl Iscsi {
             directory,
             _process: process,
         }
+    }
+}
+
+/// One for iSCSI.
+pub(crate) struct Iscsi(Server);
+
+impl Iscsi {
+    pub(crate) fn start(tenant: &Tenant) -> Self {
+        Self(Server::start(tenant, "iscsi"))
+    }
+
+    /// The node's address, at which it is reached.
+    pub(crate) fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    /// Where its disks are.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0.directory
     }
 
     /// The spec of a volume at its target for everybody.
@@ -274,16 +300,16 @@ impl Iscsi {
 
     /// The same target as a source that a VM names itself, at a host; and the Secret.
     pub(crate) fn chap_source(&self, host: &str) -> (String, String) {
-        let facts = &self.facts["chap"];
+        let facts = &self.0.facts["chap"];
         let source = format!(
             "iscsi: {{host: {{name: {host}, port: \"{}\"}}, portal: {}, lun: {}, auth: {{secretRef: chap}}}}",
-            self.facts["port"], facts["iqn"], facts["lun"]
+            self.0.facts["port"], facts["iqn"], facts["lun"]
         );
         (source, self.chap_secret())
     }
 
     fn chap_secret(&self) -> String {
-        let facts = &self.facts["chap"];
+        let facts = &self.0.facts["chap"];
         let text = |key: &str| facts[key].as_str().expect("a text");
         let password = fs::read_to_string(text("passwordFile")).expect("a password");
         format!(
@@ -299,10 +325,10 @@ stringData: {{node.session.auth.username: {}, node.session.auth.password: {passw
     }
 
     fn target(&self, name: &str) -> String {
-        let facts = &self.facts[name];
+        let facts = &self.0.facts[name];
         format!(
             "targetPortal: \"127.0.0.1:{}\", iqn: {}, lun: {}",
-            self.facts["port"], facts["iqn"], facts["lun"]
+            self.0.facts["port"], facts["iqn"], facts["lun"]
         )
     }
 }
