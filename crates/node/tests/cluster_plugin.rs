@@ -427,3 +427,73 @@ fn a_console_is_the_guests() {
     let text = plugin.done(&["describe", "talker"]);
     assert!(text.contains("Stopped; it shall not run"), "{text}");
 }
+
+const VM_POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata:
+  name: NAME
+  annotations:
+    kubernetes.io/target-runtime: virtlet.cloud
+    VirtletCloudInitUserDataSource: secret/user-data
+spec:
+  nodeSelector: {no-node: has-this}
+  containers: [{name: vm, image: virtlet.cloud/cirros}]
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: data}}
+";
+
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn vm_pods_are_judged_before_they_are_applied() {
+    let tenant = Tenant::new("plugin-validate");
+    let _volume = Volume(tenant.name.clone());
+    let plugin = Plugin::of(&tenant);
+    let judged = |text: &str, more: &[&str]| {
+        plugin.said(&[&["vm-pod", "validate", "-"], more].concat(), text)
+    };
+    let file = VM_POD.replace("NAME", "judged");
+    // What the pod names is not there.
+    let said = judged(&file, &[]);
+    assert_eq!(said.code, Some(1), "{}", said.out);
+    for wanted in ["the Secret user-data is missing", "data", "<stdin>:"] {
+        assert!(said.err.contains(wanted), "{wanted}: {}", said.err);
+    }
+    have_storage(&tenant);
+    let said = judged(&file, &[]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let could = format!("pod {}/judged could run", tenant.name);
+    assert!(said.out.contains(&could), "{}", said.out);
+    assert!(!said.out.contains(PASSWORD) && !said.err.contains(PASSWORD));
+
+    // One who may not read the Secret is not told that it is missing.
+    let few = account(
+        &tenant,
+        "few",
+        "- {apiGroups: [''], resources: [persistentvolumeclaims], verbs: [get]}",
+    );
+    let said = judged(&file, &["-o", "json", &few]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let verdict: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(verdict["accepted"], true, "{verdict:#}");
+    assert!(verdict["unseen"].to_string().contains("Secret user-data"));
+
+    // The webhook says the same, of what it sees.
+    let wrong = file.replace("  nodeSelector:", "  hostNetwork: true\n  nodeSelector:");
+    let said = judged(&wrong, &["-o", "json"]);
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let verdict: Value = serde_json::from_str(&said.out).expect("JSON");
+    let problem = &verdict["problems"][0];
+    assert_eq!(problem["field"], "spec.hostNetwork");
+    let (applied, told) = tenant.try_apply(&wrong);
+    assert!(!applied, "{told}");
+    let message = problem["message"].as_str().expect("a message");
+    assert!(
+        told.contains("spec.hostNetwork") && told.contains(message),
+        "{told}"
+    );
+    // What could run is taken.
+    tenant.apply(&file);
+    tenant.kubectl(&["delete", "pod", "judged", "--timeout=60s"]);
+    assert_eq!(plugin.completed(&["vm-pod", ""]), "validate\n:4\n");
+}

@@ -41,7 +41,7 @@ pub use files::{DataSource, DownwardFile, FieldRef, FileSource, KeyToPath, Sourc
 pub use meta::Meta;
 pub use network_volume::{GlusterfsVolume, IscsiVolume, RbdVolume};
 pub use pod::VmPod;
-pub(crate) use pod::{RUNTIME, RUNTIME_ANNOTATION, default_hostname, is_vm_pod};
+pub(crate) use pod::{RUNTIME, RUNTIME_ANNOTATION, default_hostname, is_vm, is_vm_pod};
 pub use selector::Selector;
 pub use storage::RemoteStorage;
 pub use vm::{

@@ -50,7 +50,7 @@ pub struct VmPod {
 }
 
 /// Whether a Pod, or the template of one, is a VM.
-pub(super) fn is_vm(pod: &Node) -> bool {
+pub(crate) fn is_vm(pod: &Node) -> bool {
     let annotations = pod.get("metadata").and_then(|meta| meta.get("annotations"));
     let class = pod
         .get("spec")

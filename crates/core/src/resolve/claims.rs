@@ -77,6 +77,14 @@ impl Bindings {
     }
 }
 
+/// The claims of the input that nobody has bound, and that no volume of it fits.
+#[must_use]
+pub fn unbound_claims(objects: &Objects) -> Vec<Key> {
+    let bindings = Bindings::of(objects).0.into_iter();
+    let unbound = bindings.filter(|(_, bound)| matches!(bound, Err(NotBound::NoMatch { .. })));
+    unbound.map(|(key, _)| key).collect()
+}
+
 /// The volumes that a cluster may bind a claim to that is not bound yet.
 pub(crate) fn candidates<'o>(claim: &Claim, objects: &'o Objects) -> Vec<&'o PersistentVolume> {
     if let Some(wanted) = &claim.volume {

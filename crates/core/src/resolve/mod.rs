@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+pub use claims::unbound_claims;
 pub(crate) use claims::{Bindings, candidates};
 pub use devices::is_device_path;
 pub use missing::Reference;

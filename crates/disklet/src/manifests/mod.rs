@@ -85,12 +85,21 @@ impl ManifestArgs {
     /// Reads it all, for a node as root sets it up; nothing if the command line
     /// is wrong. `facts` may lie among the manifests and is not one.
     pub fn read(&self, facts: Option<&Path>, diags: &mut Diagnostics) -> Option<Given> {
-        self.read_over(Config::default(), facts, diags)
+        self.read_over(Config::default(), facts, diags, |_, _| {})
+    }
+
+    /// The same without facts; every input is given to `check` before it is read.
+    pub fn read_checking(
+        &self,
+        diags: &mut Diagnostics,
+        check: impl Fn(&Input, &mut Diagnostics),
+    ) -> Option<Given> {
+        self.read_over(Config::default(), None, diags, check)
     }
 
     /// The same for whoever runs this, on this machine.
     pub fn read_for_this_machine(&self, diags: &mut Diagnostics) -> Option<Given> {
-        self.read_over(own_directories(), None, diags)
+        self.read_over(own_directories(), None, diags, |_, _| {})
     }
 
     fn read_over(
@@ -98,6 +107,7 @@ impl ManifestArgs {
         base: Config,
         facts: Option<&Path>,
         diags: &mut Diagnostics,
+        check: impl Fn(&Input, &mut Diagnostics),
     ) -> Option<Given> {
         let settings = Settings::read(self, diags)?;
         let mut reader = Reader::default();
@@ -110,6 +120,7 @@ impl ManifestArgs {
         }
         let mut objects = Objects::default();
         reader.read_all(self, facts, diags, |input, diags| {
+            check(&input, diags);
             objects.read(&input, &settings.namespace, diags);
         });
         Some(Given {

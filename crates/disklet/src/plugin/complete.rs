@@ -35,7 +35,7 @@ pub(super) fn run() -> ExitCode {
 
 fn candidates(begun: &str, before: &[String]) -> (Vec<String>, &'static str) {
     let plugin = PluginArgs::command();
-    let said = before.iter().find_map(|word| plugin.find_subcommand(word));
+    let said = said(&plugin, before);
     let flags = |command: &clap::Command| {
         let all = command.get_arguments().filter_map(clap::Arg::get_long);
         all.map(|flag| format!("--{flag}")).collect::<Vec<_>>()
@@ -44,11 +44,11 @@ fn candidates(begun: &str, before: &[String]) -> (Vec<String>, &'static str) {
         let own = said.map(flags).unwrap_or_default();
         return ([own, flags(&plugin)].concat(), NO_FILES);
     }
+    let next = said.unwrap_or(&plugin).get_subcommands();
+    let next: Vec<_> = next.map(|it| it.get_name().to_owned()).collect();
     match said.map(clap::Command::get_name) {
-        None => {
-            let all = plugin.get_subcommands().map(|it| it.get_name().to_owned());
-            (all.collect(), NO_FILES)
-        }
+        _ if !next.is_empty() => (next, NO_FILES),
+        Some("validate") => (Vec::new(), USUAL),
         Some("plan")
             if before
                 .last()
@@ -57,8 +57,18 @@ fn candidates(begun: &str, before: &[String]) -> (Vec<String>, &'static str) {
             (Vec::new(), USUAL)
         }
         Some("plan" | "describe" | "console") => (names(before), NO_FILES),
-        Some(_) => (Vec::new(), NO_FILES),
+        _ => (Vec::new(), NO_FILES),
     }
+}
+
+/// The command so far, such as `plan`, or `validate` of `vm-pod`.
+fn said<'c>(plugin: &'c clap::Command, before: &[String]) -> Option<&'c clap::Command> {
+    let mut words = before.iter();
+    let mut said = words.find_map(|word| plugin.find_subcommand(word))?;
+    for word in words {
+        said = said.find_subcommand(word).unwrap_or(said);
+    }
+    Some(said)
 }
 
 /// The flags alone, wherever they stand.
@@ -89,4 +99,30 @@ fn names(before: &[String]) -> Vec<String> {
         Ok(listed.items.iter().map(ResourceExt::name_any).collect())
     };
     within_a_runtime(names).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_commands_are_completed() {
+        let completed = |begun: &str, words: &[&str]| {
+            let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+            candidates(begun, &words)
+        };
+        assert!(completed("", &[]).0.contains(&"vm-pod".to_owned()));
+        assert_eq!(
+            completed("", &["vm-pod"]),
+            (vec!["validate".to_owned()], NO_FILES)
+        );
+        assert_eq!(
+            completed("", &["-n", "a", "vm-pod", "validate"]),
+            (Vec::new(), USUAL)
+        );
+        let (flags, _) = completed("--", &["vm-pod", "validate"]);
+        for flag in ["--recursive", "--output", "--namespace"] {
+            assert!(flags.contains(&flag.to_owned()), "{flag}");
+        }
+    }
 }

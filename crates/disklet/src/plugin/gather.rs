@@ -24,6 +24,8 @@ pub(super) struct Known<'k> {
     pub(super) without_config: bool,
     /// What may not be read, or is not yet there to be read, and why.
     pub(super) hidden: BTreeMap<Reference, String>,
+    /// What will be there, and is judged then.
+    pub(super) coming: BTreeSet<Reference>,
 }
 
 impl Known<'_> {
@@ -76,6 +78,10 @@ impl Known<'_> {
                 self.hidden.insert(wanted.clone(), why);
             }
             Answer::Found(object) => self.read(&object),
+            Answer::Absent if self.coming.contains(wanted) => {
+                let why = "it is not in the cluster yet".to_owned();
+                self.hidden.insert(wanted.clone(), why);
+            }
             Answer::Absent => {}
             Answer::Forbidden(_) => {
                 let why = "you may not read it".to_owned();

@@ -8,6 +8,7 @@ mod describe;
 mod flags;
 mod gather;
 mod plan;
+mod validate;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use crate::args::Output;
 use crate::refusal::Refusal;
 use cluster::Cluster;
 use flags::KubeArgs;
+use validate::VmPodCommand;
 
 /// By which name the program was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +67,11 @@ enum Command {
     Plan(PlanArgs),
     Describe(DescribeArgs),
     Console(ConsoleArgs),
+    /// VM pods: ordinary Pods that are VMs
+    VmPod {
+        #[command(subcommand)]
+        command: VmPodCommand,
+    },
     /// Print a completion script for kubectl-disklet itself
     ///
     /// `kubectl disklet` is completed by kubectl's own script: put this program
@@ -226,6 +233,9 @@ async fn obey(args: &PluginArgs) -> Result<ExitCode, Refusal> {
         Command::Plan(args) => plan::plan(args, &cluster).await,
         Command::Describe(args) => describe::describe(args, &cluster).await,
         Command::Console(args) => console::console(args, &cluster).await,
+        Command::VmPod {
+            command: VmPodCommand::Validate(args),
+        } => validate::validate(args, &cluster).await,
         Command::Completion { .. } => Ok(ExitCode::SUCCESS),
     }
 }

@@ -1,6 +1,6 @@
 //! `kubectl disklet plan`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use disklet::manifests::{DiagnosticsFormat, ManifestArgs};
@@ -34,9 +34,10 @@ pub(super) async fn plan(args: &PlanArgs, cluster: &Cluster) -> Result<ExitCode,
         diags,
         without_config: false,
         hidden: BTreeMap::new(),
+        coming: BTreeSet::new(),
     };
     if args.config.is_none() {
-        configure(args, &mut known).await?;
+        configure(&args.disklet_namespace, &mut known).await?;
     }
     for name in &args.names {
         let vm = cluster.vm(name).await?;
@@ -64,8 +65,7 @@ fn given(args: &PlanArgs, cluster: &Cluster, diags: &mut Diagnostics) -> Option<
 }
 
 /// The nodes' own configuration, if it may be read.
-async fn configure(args: &PlanArgs, known: &mut Known<'_>) -> Result<(), Refusal> {
-    let namespace = &args.disklet_namespace;
+pub(super) async fn configure(namespace: &str, known: &mut Known<'_>) -> Result<(), Refusal> {
     let why = match known.cluster.configuration(namespace).await? {
         Answer::Found(text) => {
             let name = format!("ConfigMap {namespace}/disklet-config");

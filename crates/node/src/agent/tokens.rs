@@ -177,7 +177,11 @@ mod tests {
         }
         // Nor is the volume a link.
         symlink(&volume, volume.join("../linked")).unwrap();
-        assert!(kubelet.refusal("linked", "token").contains("cannot be opened"));
+        assert!(
+            kubelet
+                .refusal("linked", "token")
+                .contains("cannot be opened")
+        );
     }
 
     #[test]

@@ -3,22 +3,32 @@
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::launch::protocol::VOLUME;
-use crate::manifest::Input;
+use crate::manifest::{Input, is_vm};
 use crate::yaml::{self, Limits, Value, View};
 
 /// The host's own namespaces: a guest is in none of them.
 const OF_THE_HOST: [&str; 4] = ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"];
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
-/// Refuses it. `input` has the pod alone.
+/// Refuses it in all VM pods of an input, those in lists included.
 pub fn check(input: &Input, diags: &mut Diagnostics) {
     for root in yaml::documents(&input.text, Limits::default()).flatten() {
-        let pod = View::root(&root, &input.name);
-        let quiet = &mut Diagnostics::default();
-        let spec = pod.fields(quiet).and_then(|mut pod| pod.get("spec"));
-        if let Some(spec) = spec {
-            check_spec(&spec, diags);
-        }
+        check_object(&View::root(&root, &input.name), diags);
+    }
+}
+
+fn check_object(object: &View<'_>, diags: &mut Diagnostics) {
+    let quiet = &mut Diagnostics::default();
+    let Some(mut fields) = object.fields(quiet) else {
+        return;
+    };
+    for item in fields.items("items", quiet) {
+        check_object(&item, diags);
+    }
+    if is_vm(object.node)
+        && let Some(spec) = fields.get("spec")
+    {
+        check_spec(&spec, diags);
     }
 }
 

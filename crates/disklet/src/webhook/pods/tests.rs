@@ -161,3 +161,16 @@ fn a_launcher_is_updated_as_its_vm_pod_allows() {
     again["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert_eq!(asked("UPDATE", &again, &launcher)["allowed"], true);
 }
+
+/// Which devices a node gives to VMs, and what its links lead to, it knows itself.
+#[test]
+fn a_device_is_the_nodes_to_judge() {
+    let mut pod = vm_pod();
+    let options = json!({"type": "raw", "path": "/dev/mapper/vm_pool-a"});
+    pod["spec"]["volumes"][0]["flexVolume"]["options"] = options;
+    let response = asked("CREATE", &pod, &Value::Null);
+    assert_eq!(response["allowed"], true, "{response}");
+    pod["spec"]["volumes"][0]["flexVolume"]["options"]["path"] = json!("/etc/passwd");
+    let response = asked("CREATE", &pod, &Value::Null);
+    assert_eq!(response["allowed"], false, "{response}");
+}
