@@ -1,6 +1,7 @@
 //! Where images come from: an administrator's mapping of names to addresses,
 //! in the shape of Virtlet's `VirtletImageMapping`, else the name itself.
 
+mod objects;
 mod read;
 mod transport;
 
@@ -13,6 +14,8 @@ use crate::diag::Place;
 use crate::names::{ImageName, Sha256};
 use crate::url::{Scheme, Url, UrlError};
 
+pub use objects::{MappingObjects, Verdict};
+pub use read::KIND as MAPPING_KIND;
 pub use transport::{ClientCertificate, Pem, Tls, Transport};
 
 /// What all files of a mapping say.
@@ -103,6 +106,14 @@ impl Nowhere {
 }
 
 impl ImageMapping {
+    /// Adds what comes after this: names that are mapped here stay as they are.
+    pub fn then(&mut self, later: Self) {
+        for (name, rule) in later.names {
+            self.names.entry(name).or_insert(rule);
+        }
+        self.patterns.extend(later.patterns);
+    }
+
     /// Where an image comes from: by its whole name, else by the first pattern
     /// that matches, else the name is the address. A tag is tried first and
     /// then left out.

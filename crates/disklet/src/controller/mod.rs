@@ -13,6 +13,7 @@ mod fresh;
 mod gather;
 mod index;
 mod launcher;
+mod mappings;
 mod metrics;
 mod objects;
 mod patience;
@@ -168,6 +169,7 @@ async fn lead(
             Err("the watches have ended".to_owned())
         }
         () = vm_pods::forever(&context) => Ok(()),
+        () = mappings::forever(&context.client, &args.namespace) => Ok(()),
         () = election.keep() => Err("the Lease is lost; another controller works".to_owned()),
         () = &mut told_to_end => Ok(()),
     };

@@ -67,10 +67,10 @@ pub(super) fn pull(config: &Config, args: &PullArgs) -> Result<String, Failure> 
         ));
     }
     let order = Order {
-        image: &image,
         from,
         most: args.max_size,
         retries: args.retries,
+        ..Order::of(&image)
     };
     let teller = Teller::new(args.progress);
     let added = fetch(config, order, &teller);

@@ -24,6 +24,8 @@ pub enum PullErrorKind {
     Page,
     /// It is not given to us.
     Denied,
+    /// The server is in a network from where no images of VMs may come.
+    Closed,
     /// The server cannot be reached, or is not who it should be.
     Unreachable,
     /// The server is there, but cannot answer now.
@@ -138,6 +140,7 @@ impl PullError {
                 | PullErrorKind::NotFound
                 | PullErrorKind::Page
                 | PullErrorKind::Denied
+                | PullErrorKind::Closed
                 | PullErrorKind::Unreachable
                 | PullErrorKind::Store(StoreErrorKind::Digest)
         )

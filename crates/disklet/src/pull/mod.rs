@@ -12,7 +12,7 @@ use std::io::Stdin;
 
 use disklet_core::config::Config;
 use disklet_core::facts::ImageFact;
-use disklet_core::images::Address;
+use disklet_core::images::{Address, ImageMapping};
 use disklet_core::names::{ImageName, Sha256};
 use disklet_core::units::ByteSize;
 
@@ -31,6 +31,8 @@ pub struct Order<'o> {
     /// Where it comes from, if not from where the configuration and its name
     /// say.
     pub from: Option<Origin>,
+    /// What a cluster maps names to.
+    pub mapping: ImageMapping,
     /// The size of the largest disk.
     pub most: ByteSize,
     /// How often in a row it is tried to go on.
@@ -49,6 +51,7 @@ impl<'o> Order<'o> {
         Self {
             image,
             from: None,
+            mapping: ImageMapping::default(),
             most: Self::MOST,
             retries: Self::RETRIES,
         }
@@ -60,9 +63,10 @@ impl<'o> Order<'o> {
 /// would wait. Take it afterwards, and look the image up again.
 pub fn ensure(
     config: &Config,
-    image: &ImageName,
+    order: Order<'_>,
     observer: &dyn Observer,
 ) -> Result<ImageFact, PullError> {
+    let image = order.image;
     let store = Store::configured(config);
     // Under its name it is what is wanted, wherever it came from.
     if let Some(fact) = store.find(image.name())?
@@ -76,7 +80,7 @@ pub fn ensure(
     {
         return Ok(fact);
     }
-    Ok(pull(config, Order::of(image), observer)?.fact)
+    Ok(pull(config, order, observer)?.fact)
 }
 
 /// Takes an image into the store. Those who want the same wait for one
@@ -116,7 +120,7 @@ fn pull_from(
     let by_name = order.from.is_none();
     let origin = match order.from.take() {
         Some(origin) => origin,
-        None => Origin::of(order.image, config)?,
+        None => Origin::of(order.image, config, &order.mapping)?,
     };
     let digest = demanded(order.image, &origin)?;
     let source = origin.hash();
@@ -124,9 +128,7 @@ fn pull_from(
     let store = Store::configured(config);
     let name = order.image.name();
     let before = store.stamp(name);
-    let pulling = store.pulling(name, || {
-        observer.notice(&format!("{name}: waiting for another pull of it"));
-    })?;
+    let pulling = store.pulling(name, || observer.waits(name))?;
     // Whoever was at it may have brought what we want.
     if pulling.waited
         && store.stamp(name) != before

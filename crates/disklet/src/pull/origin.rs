@@ -61,14 +61,19 @@ impl Origin {
         Some(Store::hash(text))
     }
 
-    /// Where an image comes from by its name: as the administrator's mapping
-    /// says, which is read anew each time, else as the name itself says. In the
-    /// second case not from a network that is closed to VMs.
-    pub fn of(image: &ImageName, config: &Config) -> Result<Self, PullError> {
-        let mapping = match &config.image_translations {
-            Some(path) => read_mapping(Path::new(path))?,
-            None => ImageMapping::default(),
-        };
+    /// Where an image comes from by its name: as a cluster's mappings say, else
+    /// as the administrator's file, which is read anew each time, else as the
+    /// name itself says. In the last case not from a network that is closed to
+    /// VMs.
+    pub fn of(
+        image: &ImageName,
+        config: &Config,
+        of_cluster: &ImageMapping,
+    ) -> Result<Self, PullError> {
+        let mut mapping = of_cluster.clone();
+        if let Some(path) = &config.image_translations {
+            mapping.then(read_mapping(Path::new(path))?);
+        }
         let mut address = mapping.find(image).map_err(|nowhere| {
             PullError::new(
                 PullErrorKind::Nowhere,

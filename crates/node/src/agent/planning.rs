@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 
 use disklet::manifests::look;
-use disklet::pull::{Observer, ensure};
-use disklet::report::with_causes;
+use disklet::pull::{Order, ensure};
 use disklet::store::{Reliance, Store};
 use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostics, Origin, Severity};
@@ -15,8 +14,11 @@ use disklet_core::plan::{Claimed, Plan, Source};
 use disklet_core::resolve::{Reference, resolve_asking};
 use serde_json::Value;
 
+use super::Shared;
 use super::cluster::Cluster;
+use super::mappings::Mappings;
 use super::pod::LauncherPod;
+use super::progress::{Missing, Told, missing};
 use crate::executor::demand_supported;
 use crate::failure::{Failure, Result};
 
@@ -26,6 +28,8 @@ pub(super) enum NoPlan {
     /// The VM's author, or whoever made what it refers to, has to change
     /// something.
     Refused(String),
+    /// An image does not come.
+    NoImage(Missing),
     /// Something did not work, and may work later.
     Failed(Failure),
 }
@@ -48,6 +52,7 @@ pub(super) struct Planned {
 struct Known<'k> {
     cluster: &'k Cluster,
     config: &'k Config,
+    mappings: &'k Mappings,
     pod: &'k LauncherPod,
     texts: Vec<Value>,
     asked: BTreeSet<Reference>,
@@ -56,23 +61,25 @@ struct Known<'k> {
 /// Plans a launcher's VM, and has its images in the store.
 pub(super) fn plan(
     cluster: &Cluster,
-    config: &Config,
+    shared: &Shared,
     pod: &LauncherPod,
-    observer: &dyn Observer,
+    progress: &Told<'_>,
 ) -> std::result::Result<Planned, NoPlan> {
     let Some(vm) = cluster.vm(pod)? else {
         return Err(NoPlan::Refused("the pod's VM object is gone".to_owned()));
     };
     let generation = vm["metadata"]["generation"].as_i64();
+    let config = &shared.config;
     let mut known = Known {
         cluster,
         config,
+        mappings: &shared.mappings,
         pod,
         texts: vec![vm],
         asked: BTreeSet::new(),
     };
     known.gather()?;
-    known.fetch_images(observer)?;
+    known.fetch_images(progress)?;
     let store = Store::configured(config);
     let unread = |error| Failure::new("the image store cannot be read").because(error);
     let images = store.rely().map_err(unread)?;
@@ -174,7 +181,7 @@ impl Known<'_> {
     }
 
     /// Only for manifests that are right.
-    fn fetch_images(&self, observer: &dyn Observer) -> std::result::Result<(), NoPlan> {
+    fn fetch_images(&self, progress: &Told<'_>) -> std::result::Result<(), NoPlan> {
         let (objects, _) = self.objects();
         let mut facts = self.facts(&objects);
         self.resolve(&facts)?;
@@ -183,8 +190,13 @@ impl Known<'_> {
             .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
         for image in objects.images() {
             if facts.image(image) == Fact::Unknown {
-                ensure(self.config, image, observer)
-                    .map_err(|error| Failure::new(with_causes(&error)))?;
+                let order = Order {
+                    mapping: self.mappings.now()?,
+                    ..Order::of(image)
+                };
+                let fact = ensure(self.config, order, progress)
+                    .map_err(|error| NoPlan::NoImage(missing(&error)))?;
+                progress.has(image, &fact);
             }
         }
         Ok(())

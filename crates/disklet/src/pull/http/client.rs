@@ -176,7 +176,7 @@ fn unreachable(url: &Url, error: ureq::Error) -> PullError {
             .because(error)
             .help("an authority of your own is said with caFile of a transport, see docs/formats/image-mapping.md"),
         ureq::Error::Other(why) if why.is::<Closed>() => {
-            PullError::new(PullErrorKind::Denied, format!("{url}: {why}")).help(
+            PullError::new(PullErrorKind::Closed, format!("{url}: {why}")).help(
                 "the administrator says which networks are closed, with networks in the configuration",
             )
         }
