@@ -113,7 +113,7 @@ impl<'a> Request<'a> {
             let observer = UntilInterrupted {
                 teller: Teller::new(ProgressForm::Auto),
             };
-            let outcome = ensure(config, Order::of(image), &observer);
+            let outcome = ensure(config, &Order::of(image), &observer);
             observer.teller.end();
             if interrupt::asked() {
                 return Err(Failure::cancelled());

@@ -1,6 +1,9 @@
 //! Where images come from: an administrator's mapping of names to addresses,
 //! in the shape of Virtlet's `VirtletImageMapping`, else the name itself.
 
+mod access;
+mod collect;
+mod keyring;
 mod objects;
 mod read;
 mod transport;
@@ -14,6 +17,9 @@ use crate::diag::Place;
 use crate::names::{ImageName, Sha256};
 use crate::url::{Scheme, Url, UrlError};
 
+pub use access::{Access, Came, Here, PullPolicy, Step, next_step};
+pub use collect::{ImageGc, Room, Unused};
+pub use keyring::{Credential, Keyring, SERVER};
 pub use objects::{MappingObjects, Verdict};
 pub use read::KIND as MAPPING_KIND;
 pub use transport::{ClientCertificate, Pem, Tls, Transport};
@@ -55,6 +61,20 @@ pub struct Address {
     pub transport: Transport,
     /// An administrator has said it, not the image's name.
     pub is_mapped: bool,
+}
+
+impl Address {
+    /// Whether an administrator has said who we are to the server: then nobody
+    /// else is.
+    #[must_use]
+    pub fn has_credentials(&self) -> bool {
+        let Transport {
+            credentials_file,
+            tls,
+            ..
+        } = &self.transport;
+        credentials_file.is_some() || tls.client.is_some() || self.url.login().is_some()
+    }
 }
 
 /// Why it is not known where to get an image.

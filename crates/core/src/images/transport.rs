@@ -26,6 +26,9 @@ pub struct Transport {
     pub proxy: Option<Url>,
     /// A file with `USER:PASSWORD` or `Bearer TOKEN`.
     pub credentials_file: Option<String>,
+    /// What the server is told instead, as the value of `Authorization`: a
+    /// tenant's own credentials.
+    pub authorization: Option<Secret>,
     /// Whom to trust, and who we are.
     pub tls: Tls,
 }
@@ -69,6 +72,7 @@ impl Default for Transport {
             networks: None,
             proxy: None,
             credentials_file: None,
+            authorization: None,
             tls: Tls::default(),
         }
     }

@@ -73,7 +73,7 @@ pub(super) fn pull(config: &Config, args: &PullArgs) -> Result<String, Failure> 
         ..Order::of(&image)
     };
     let teller = Teller::new(args.progress);
-    let added = fetch(config, order, &teller);
+    let added = fetch(config, &order, &teller);
     teller.end();
     let fact = added?.fact;
     Ok(format!(

@@ -14,6 +14,8 @@ use crate::store::{StoreError, StoreErrorKind};
 pub enum PullErrorKind {
     /// It is not known where the image is.
     Nowhere,
+    /// It is not here, and must not be fetched.
+    NotHere,
     /// A file that steers the pull cannot be read or is wrong.
     Settings,
     /// The server or this machine does not have it.

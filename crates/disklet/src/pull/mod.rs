@@ -6,6 +6,7 @@ mod file;
 mod http;
 mod observer;
 mod origin;
+mod tenant;
 
 use std::fs::File;
 use std::io::Stdin;
@@ -16,12 +17,13 @@ use disklet_core::images::{Address, ImageMapping};
 use disklet_core::names::{ImageName, Sha256};
 use disklet_core::units::ByteSize;
 
-use crate::store::{Added, Store};
+use crate::store::{Added, Provenance, Store};
 use entry::Entry;
 
 pub use error::{PullError, PullErrorKind};
 pub use observer::{Beginning, Observer, Teller};
 pub use origin::Origin;
+pub use tenant::{Tenant, ensure_for};
 
 /// An image that shall come into the store.
 #[derive(Debug)]
@@ -63,7 +65,7 @@ impl<'o> Order<'o> {
 /// would wait. Take it afterwards, and look the image up again.
 pub fn ensure(
     config: &Config,
-    order: Order<'_>,
+    order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<ImageFact, PullError> {
     let image = order.image;
@@ -87,7 +89,7 @@ pub fn ensure(
 /// another, and find it there.
 pub fn pull(
     config: &Config,
-    order: Order<'_>,
+    order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<Added, PullError> {
     let image = order.image;
@@ -96,12 +98,17 @@ pub fn pull(
             Some(other) => error.beside(image, &other),
             None => error,
         };
-        match error.kind() {
-            // The store names the image itself.
-            PullErrorKind::Store(_) => error,
-            _ => error.of(image.name()),
-        }
+        about(image, error)
     })
+}
+
+/// Says which image an error is about.
+fn about(image: &ImageName, error: PullError) -> PullError {
+    match error.kind() {
+        // The store names the image itself.
+        PullErrorKind::Store(_) => error,
+        _ => error.of(image.name()),
+    }
 }
 
 /// What the store has under the name if that is not the digest that is asked
@@ -114,15 +121,18 @@ fn other_in_store(config: &Config, image: &ImageName) -> Option<Sha256> {
 
 fn pull_from(
     config: &Config,
-    mut order: Order<'_>,
+    order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<Added, PullError> {
     let by_name = order.from.is_none();
-    let origin = match order.from.take() {
-        Some(origin) => origin,
+    let origin = match &order.from {
+        Some(origin) => origin.clone(),
         None => Origin::of(order.image, config, &order.mapping)?,
     };
-    let digest = demanded(order.image, &origin)?;
+    let digest = match &origin {
+        Origin::Web(address) => demanded(order.image, address)?,
+        Origin::File(_) | Origin::StandardInput => order.image.digest(),
+    };
     let source = origin.hash();
     let opened = Opened::of(origin)?;
     let store = Store::configured(config);
@@ -147,9 +157,13 @@ fn pull_from(
     }
     let entry = Entry {
         store: &store,
-        order: &order,
+        order,
         digest,
-        source,
+        provenance: Provenance {
+            source,
+            placed: !by_name,
+            ..Provenance::default()
+        },
         pulling: &pulling,
         observer,
     };
@@ -218,12 +232,8 @@ impl Opened {
 }
 
 /// What the name and the mapping demand.
-fn demanded(image: &ImageName, origin: &Origin) -> Result<Option<Sha256>, PullError> {
-    let mapped = match origin {
-        Origin::Web(address) => address.digest,
-        Origin::File(_) | Origin::StandardInput => None,
-    };
-    match (image.digest(), mapped) {
+fn demanded(image: &ImageName, address: &Address) -> Result<Option<Sha256>, PullError> {
+    match (image.digest(), address.digest) {
         (Some(named), Some(mapped)) if named != mapped => Err(PullError::new(
             PullErrorKind::Settings,
             format!("the mapping has the digest sha256:{mapped}, not sha256:{named} as demanded"),

@@ -33,6 +33,11 @@ pub trait Observer: Sync {
     fn waits(&self, image: &str) {
         self.notice(&format!("{image}: waiting for another pull of it"));
     }
+    /// The server cannot be asked whether an image is still the same; what is
+    /// here is used.
+    fn stale(&self, image: &str, why: &str) {
+        self.notice(&format!("{image}: {why}; what is here is used"));
+    }
     /// Whether to stop.
     fn cancelled(&self) -> bool {
         false

@@ -57,7 +57,7 @@ fn use_image(config: &Config, name: &str) {
         }
     }
     let image = ImageName::parse(name).unwrap();
-    ensure(config, Order::of(&image), &Unseen).unwrap();
+    ensure(config, &Order::of(&image), &Unseen).unwrap();
     let mut facts = Facts::default();
     let questions = Questions {
         images: [image.name().to_owned()].into(),

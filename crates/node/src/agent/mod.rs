@@ -11,6 +11,7 @@
 //! what it says to launchers.
 
 mod cluster;
+mod images;
 mod link;
 mod machine;
 mod mappings;
@@ -170,8 +171,10 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
     runtime.spawn(told);
     health.set_ready(true);
     tracing::info!(node = args.node, "the agent is ready");
+    let shared = Arc::new(shared);
+    images::keep(&shared);
     Supervisor {
-        shared: Arc::new(shared),
+        shared,
         machines: HashMap::new(),
         news,
     }

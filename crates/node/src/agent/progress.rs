@@ -8,7 +8,7 @@ use std::time::Instant;
 use disklet::pull::{Beginning, Observer};
 use disklet_core::facts::ImageFact;
 use disklet_core::launch::protocol::FromAgent;
-use disklet_core::names::ImageName;
+use disklet_core::names::{ImageName, ObjectName};
 
 use super::cluster::Cluster;
 use super::link::Link;
@@ -59,6 +59,12 @@ impl<'t> Told<'t> {
         }
     }
 
+    /// A pull secret that does not help; it may not be needed.
+    pub(super) fn unusable_secret(&self, name: &ObjectName, why: &str) {
+        let note = format!("Secret {name} of imagePullSecrets is not used: {why}");
+        self.cluster.warn(self.pod, "PullSecretUnusable", &note);
+    }
+
     fn story(&self) -> MutexGuard<'_, Option<(Story, Instant)>> {
         self.story.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,6 +93,14 @@ impl Observer for Told<'_> {
         let told = story::waits(image);
         self.say(told.note.clone());
         self.publish(&told);
+    }
+
+    fn stale(&self, image: &str, why: &str) {
+        let note = format!(
+            "it cannot be found out whether image {image} has changed, and what is here is used: {why}"
+        );
+        self.say(note.clone());
+        self.cluster.warn(self.pod, "PullSkipped", &note);
     }
 
     fn notice(&self, text: &str) {

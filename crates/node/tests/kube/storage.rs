@@ -165,11 +165,11 @@ pub(crate) fn host_path(path: &Path) -> String {
 
 /// A process that lives until its stdin ends: when this is dropped, or when the test
 /// is gone.
-struct Tied(Child);
+pub(super) struct Tied(Child);
 
 impl Tied {
     /// Returns its first line.
-    fn start(command: &mut Command) -> (Self, String) {
+    pub(super) fn start(command: &mut Command) -> (Self, String) {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut line = String::new();
@@ -227,6 +227,17 @@ spec: {{attachRequired: false}}
     }
 }
 
+/// A server of `script/lib/servers`, on the node's loopback.
+pub(super) fn server_on_node(script: &str, directory: &Path) -> Command {
+    let machine = cluster_directory().join(NODE).join("machine.pid");
+    let machine = fs::read_to_string(machine).expect("the node runs");
+    let machine = machine.split(' ').next().expect("a process");
+    let mut command = Command::new(repository().join("script/lib/servers").join(script));
+    command.arg("run").arg(directory);
+    command.env("SERVER_NETWORK", format!("/proc/{machine}/ns/net"));
+    command
+}
+
 /// `script/lib/servers/iscsi.sh` on the node's loopback, where volumes of its VMs
 /// reach it, and at its address, where VMs may name it.
 pub(crate) struct Iscsi {
@@ -239,12 +250,7 @@ pub(crate) struct Iscsi {
 impl Iscsi {
     pub(crate) fn start(tenant: &Tenant) -> Self {
         let directory = std::env::temp_dir().join(format!("disklet-iscsi-{}", tenant.name));
-        let machine = cluster_directory().join(NODE).join("machine.pid");
-        let machine = fs::read_to_string(machine).expect("the node runs");
-        let machine = machine.split(' ').next().expect("a process");
-        let mut command = Command::new(repository().join("script/lib/servers/iscsi.sh"));
-        command.arg("run").arg(&directory);
-        command.env("SERVER_NETWORK", format!("/proc/{machine}/ns/net"));
+        let mut command = server_on_node("iscsi.sh", &directory);
         let address = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
         let address = run(Command::new("kubectl").args(["get", "node", NODE, "-o", address]));
         command.env("SERVER_ADDRESS", &address);

@@ -70,7 +70,10 @@ impl Machine {
         let before = self.record_of_launcher(&records, &libvirt)?;
         let cluster = self.cluster();
         let progress = Progress::new(link, &self.unwanted, &cluster, &self.pod);
-        let planned = plan(&cluster, shared, &self.pod, &progress);
+        // A pod that is started again has its volumes, and the images below them.
+        let earlier = before.as_ref().map(|record| record.image_names.clone());
+        let earlier = earlier.unwrap_or_default();
+        let planned = plan(&cluster, shared, &self.pod, &earlier, &progress);
         if let Some(record) = before.filter(|record| record.phase == Phase::Running)
             && let Some(state) = libvirt.state(record.uuid)?
             && !matches!(state, State::Off(End::Unknown))
@@ -172,6 +175,8 @@ fn why_not_ours(record: &Record, pod: &LauncherPod) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use disklet_core::names::PodUid;
 
     use super::*;
@@ -188,6 +193,7 @@ mod tests {
             pod: pod.map(str::to_owned),
             disks: 1,
             images: Vec::new(),
+            image_names: BTreeMap::new(),
             made: Vec::new(),
         }
     }

@@ -136,6 +136,7 @@ fn is_final(kind: PullErrorKind) -> bool {
     matches!(
         kind,
         PullErrorKind::Nowhere
+            | PullErrorKind::NotHere
             | PullErrorKind::Settings
             | PullErrorKind::NotFound
             | PullErrorKind::NotAFile
@@ -244,7 +245,7 @@ mod tests {
             ..Config::default()
         };
         let observer = Teller::new(ProgressForm::None);
-        missing(&ensure(&config, Order::of(&image), &observer).unwrap_err())
+        missing(&ensure(&config, &Order::of(&image), &observer).unwrap_err())
     }
 
     #[test]
