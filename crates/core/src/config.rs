@@ -1,11 +1,14 @@
 //! The node's configuration: what an administrator decides.
 
+mod images;
+
 use std::collections::BTreeMap;
 
 use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos, Remedy, is_unprintable};
 use crate::domain::Hypervisor;
+use crate::images::ImageGc;
 use crate::manifest::{CpuModel, Input};
-use crate::names::PoolName;
+use crate::names::{ImageName, PoolName};
 use crate::networks::{Networks, Subnet};
 use crate::units::{ByteSize, parse_quantity};
 use crate::yaml::{self, Fields, Limits, Spanned, View};
@@ -46,6 +49,10 @@ pub struct Config {
     pub image_translations: Option<String>,
     /// Where VMs may have disks that they name by their servers.
     pub networks: Networks,
+    /// Images that a cluster's node has before a VM wants them, and keeps.
+    pub pre_pull: Vec<ImageName>,
+    /// When a cluster's node gives up images that no VM uses.
+    pub image_gc: ImageGc,
 }
 
 /// UEFI, as files of the node.
@@ -152,6 +159,8 @@ impl Default for Config {
             uefi: UefiFiles::default(),
             image_translations: None,
             networks: Networks::of_owner(),
+            pre_pull: Vec::new(),
+            image_gc: ImageGc::default(),
         };
         config.complete();
         config
@@ -163,7 +172,7 @@ impl Config {
     pub const VOLUMES: &str = "volumes";
 
     /// The settings that a file can have.
-    pub(crate) const FIELDS: [&str; 13] = [
+    pub(crate) const FIELDS: [&str; 15] = [
         "dataDir",
         "systemDataDir",
         "runDir",
@@ -177,6 +186,8 @@ impl Config {
         "uefi",
         "imageTranslations",
         "networks",
+        "prePull",
+        "imageGC",
     ];
 
     /// A path of the kubelet's, below the directory of a pod.
@@ -302,6 +313,12 @@ impl Config {
                 target.extend(read_subnets(&mut networks, key, diags));
             }
             networks.no_others(&["deny", "allow", "web"], diags);
+        }
+        for item in fields.items("prePull", diags) {
+            self.pre_pull.extend(images::read_name(&item, diags));
+        }
+        if let Some(view) = fields.get("imageGC") {
+            self.image_gc = images::read_gc(&view, diags).unwrap_or(self.image_gc);
         }
         fields.no_others(&Self::FIELDS, diags);
     }

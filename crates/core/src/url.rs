@@ -146,6 +146,12 @@ impl Url {
         self.port.unwrap_or(self.scheme.port())
     }
 
+    /// The path, as it is written.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// What follows a `?`.
     #[must_use]
     pub fn query(&self) -> Option<&Secret> {

@@ -6,11 +6,12 @@ use clap::{Args as ClapArgs, ValueEnum};
 use disklet::report;
 use disklet_core::crd;
 
-/// Print the definitions of VM objects for a cluster's API.
+/// Print the definitions of our kinds for a cluster's API.
 ///
 /// A definition (`CustomResourceDefinition`) is what makes `kind: VM` known to
 /// an API server: the names, the columns of `kubectl get vms`, and for each field
-/// its type and what `kubectl explain vm.spec` says of it.
+/// its type and what `kubectl explain vm.spec` says of it. The other kind is
+/// `VirtletImageMapping`, which says where images come from.
 ///
 /// `disklet install` prints them as well. Apply them alone to look at VM objects
 /// in a cluster that runs none, such as one for tests. Existing objects stay as

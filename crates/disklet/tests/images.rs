@@ -5,6 +5,8 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
+#[path = "images/collected.rs"]
+mod collected;
 #[path = "images/coming_in.rs"]
 mod coming_in;
 #[path = "images/housekeeping.rs"]
@@ -27,6 +29,8 @@ mod server;
 mod silent;
 #[path = "images/systems.rs"]
 mod systems;
+#[path = "images/tenants.rs"]
+mod tenants;
 #[path = "images/tls.rs"]
 mod tls;
 #[path = "images/web.rs"]

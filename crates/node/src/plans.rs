@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use disklet::manifests::{Given, look};
 use disklet::progress::ProgressForm;
-use disklet::pull::{Beginning, Observer, PullError, Teller, ensure};
+use disklet::pull::{Beginning, Observer, Order, PullError, Teller, ensure};
 use disklet::report::{report, with_causes};
 use disklet::store::{Reliance, Store, StoreError};
 use disklet::vms::UpArgs;
@@ -113,7 +113,7 @@ impl<'a> Request<'a> {
             let observer = UntilInterrupted {
                 teller: Teller::new(ProgressForm::Auto),
             };
-            let outcome = ensure(config, image, &observer);
+            let outcome = ensure(config, &Order::of(image), &observer);
             observer.teller.end();
             if interrupt::asked() {
                 return Err(Failure::cancelled());

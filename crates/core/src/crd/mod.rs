@@ -6,6 +6,7 @@
 
 mod disk;
 mod machine;
+mod mapping;
 mod schema;
 mod source;
 mod status;
@@ -20,6 +21,14 @@ pub use schema::{Kind, Schema};
 pub const GROUP: &str = "disklet.io";
 /// Their version.
 pub const VERSION: &str = "v1alpha1";
+/// The group of the kinds that Virtlet has, too.
+pub const VIRTLET_GROUP: &str = "virtlet.k8s";
+/// Their version.
+pub const VIRTLET_VERSION: &str = "v1";
+/// The kind of mappings of images' names.
+pub use crate::images::MAPPING_KIND;
+/// As the API server has it in its paths.
+pub const MAPPING_PLURAL: &str = "virtletimagemappings";
 /// `kubectl get disklet` lists all of ours.
 pub const CATEGORY: &str = "disklet";
 
@@ -61,7 +70,7 @@ struct Names {
     plural: &'static str,
     singular: &'static str,
     short_names: [&'static str; 1],
-    categories: [&'static str; 2],
+    categories: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -105,32 +114,58 @@ impl Definition {
     /// VM objects.
     #[must_use]
     pub fn vm() -> Self {
+        let names = Names {
+            kind: "VM",
+            list_kind: "VMList",
+            plural: "vms",
+            singular: "vm",
+            short_names: ["dvm"],
+            categories: vec![CATEGORY, "all"],
+        };
+        Self::of(GROUP, VERSION, names, vm_columns(), vm_schema())
+    }
+
+    /// Mappings of images' names to addresses, as Virtlet has them.
+    #[must_use]
+    pub fn image_mapping() -> Self {
+        let names = Names {
+            kind: MAPPING_KIND,
+            list_kind: "VirtletImageMappingList",
+            plural: MAPPING_PLURAL,
+            singular: "virtletimagemapping",
+            short_names: ["vim"],
+            categories: vec![CATEGORY],
+        };
+        let (columns, schema) = (mapping::columns(), mapping::schema());
+        Self::of(VIRTLET_GROUP, VIRTLET_VERSION, names, columns, schema)
+    }
+
+    fn of(
+        group: &'static str,
+        version: &'static str,
+        names: Names,
+        columns: Vec<Column>,
+        schema: Schema,
+    ) -> Self {
         Self {
             api_version: "apiextensions.k8s.io/v1",
             kind: "CustomResourceDefinition",
             metadata: Metadata {
-                name: format!("vms.{GROUP}"),
+                name: format!("{}.{group}", names.plural),
                 labels: Labels { part_of: "disklet" },
             },
             spec: Spec {
-                group: GROUP,
+                group,
                 scope: "Namespaced",
-                names: Names {
-                    kind: "VM",
-                    list_kind: "VMList",
-                    plural: "vms",
-                    singular: "vm",
-                    short_names: ["dvm"],
-                    categories: [CATEGORY, "all"],
-                },
+                names,
                 versions: [Version {
-                    name: VERSION,
+                    name: version,
                     served: true,
                     storage: true,
                     subresources: Subresources { status: Empty {} },
-                    additional_printer_columns: vm_columns(),
+                    additional_printer_columns: columns,
                     schema: Validation {
-                        schema: vm_schema().for_api_servers(),
+                        schema: schema.for_api_servers(),
                     },
                 }],
             },
@@ -147,7 +182,7 @@ impl Definition {
 /// All our kinds.
 #[must_use]
 pub fn definitions() -> Vec<Definition> {
-    vec![Definition::vm()]
+    vec![Definition::vm(), Definition::image_mapping()]
 }
 
 /// The schema of a VM object. For `metadata` the API server has its own and takes no
@@ -164,41 +199,51 @@ pub fn vm_schema() -> Schema {
         .field("status", status::status())
 }
 
+impl Column {
+    fn text(
+        name: &'static str,
+        priority: u8,
+        json_path: &'static str,
+        description: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind: "string",
+            priority,
+            json_path,
+            description,
+        }
+    }
+
+    fn age() -> Self {
+        let path = ".metadata.creationTimestamp";
+        Self {
+            kind: "date",
+            ..Self::text("Age", 0, path, "How long ago it was made")
+        }
+    }
+}
+
 fn vm_columns() -> Vec<Column> {
-    let column = |name, priority, json_path, description| Column {
-        name,
-        kind: "string",
-        priority,
-        json_path,
-        description,
-    };
     vec![
-        column("Phase", 0, ".status.phase", "Where it is in its life"),
-        column(
+        Column::text("Phase", 0, ".status.phase", "Where it is in its life"),
+        Column::text(
             "Ready",
             0,
             ".status.conditions[?(@.type==\"Ready\")].status",
             "Whether the guest runs",
         ),
-        column("Node", 0, ".status.node", "Where it runs"),
-        Column {
-            kind: "date",
-            ..column(
-                "Age",
-                0,
-                ".metadata.creationTimestamp",
-                "How long ago it was made",
-            )
-        },
-        column("IP", 1, ".status.podIP", "The guest's address"),
+        Column::text("Node", 0, ".status.node", "Where it runs"),
+        Column::age(),
+        Column::text("IP", 1, ".status.podIP", "The guest's address"),
         // Of a list the API server shows the first item only.
-        column(
+        Column::text(
             "Disks",
             1,
             ".status.conditions[?(@.type==\"DisksReady\")].status",
             "Whether all its disks are there",
         ),
-        column(
+        Column::text(
             "Reason",
             1,
             ".status.conditions[?(@.type==\"Ready\")].reason",

@@ -30,6 +30,12 @@ pub struct Schema {
     /// The fields of an object, in the order of the documents.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub properties: Vec<(&'static str, Schema)>,
+    /// The values of an object whose keys are anybody's.
+    #[serde(
+        rename = "additionalProperties",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub values: Option<Box<Schema>>,
     /// The items of a list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Box<Schema>>,
@@ -121,6 +127,14 @@ impl Schema {
         Self::any(description)
     }
 
+    /// An object whose keys are anybody's.
+    pub(super) fn map(of: Schema, description: &'static str) -> Self {
+        Self {
+            values: Some(Box::new(of)),
+            ..Self::of(Kind::Object, description)
+        }
+    }
+
     /// A list.
     pub(super) fn list(of: Schema, description: &'static str) -> Self {
         Self {
@@ -183,7 +197,9 @@ impl Schema {
         for (_, field) in &mut self.properties {
             *field = std::mem::take(field).for_api_servers();
         }
-        self.items = self.items.map(|item| Box::new(item.for_api_servers()));
+        let inner = |schema: Option<Box<Self>>| schema.map(|it| Box::new(it.for_api_servers()));
+        self.items = inner(self.items);
+        self.values = inner(self.values);
         self
     }
 

@@ -30,8 +30,8 @@ pub(super) fn status() -> Schema {
 }
 
 /// `metav1.Condition`.
-fn condition() -> Schema {
-    Schema::closed("Something that is true of the VM, or not.")
+pub(super) fn condition() -> Schema {
+    Schema::closed("Something that is true of it, or not.")
         .require(["type", "status", "lastTransitionTime", "reason", "message"])
         .field("type", Schema::text("Which."))
         .field(

@@ -1,6 +1,10 @@
 //! Where images come from: an administrator's mapping of names to addresses,
 //! in the shape of Virtlet's `VirtletImageMapping`, else the name itself.
 
+mod access;
+mod collect;
+mod keyring;
+mod objects;
 mod read;
 mod transport;
 
@@ -13,6 +17,11 @@ use crate::diag::Place;
 use crate::names::{ImageName, Sha256};
 use crate::url::{Scheme, Url, UrlError};
 
+pub use access::{Access, Came, Here, PullPolicy, Step, next_step};
+pub use collect::{ImageGc, Room, Unused};
+pub use keyring::{Credential, Keyring, SERVER};
+pub use objects::{MappingObjects, Verdict};
+pub use read::KIND as MAPPING_KIND;
 pub use transport::{ClientCertificate, Pem, Tls, Transport};
 
 /// What all files of a mapping say.
@@ -52,6 +61,20 @@ pub struct Address {
     pub transport: Transport,
     /// An administrator has said it, not the image's name.
     pub is_mapped: bool,
+}
+
+impl Address {
+    /// Whether an administrator has said who we are to the server: then nobody
+    /// else is.
+    #[must_use]
+    pub fn has_credentials(&self) -> bool {
+        let Transport {
+            credentials_file,
+            tls,
+            ..
+        } = &self.transport;
+        credentials_file.is_some() || tls.client.is_some() || self.url.login().is_some()
+    }
 }
 
 /// Why it is not known where to get an image.
@@ -103,6 +126,14 @@ impl Nowhere {
 }
 
 impl ImageMapping {
+    /// Adds what comes after this: names that are mapped here stay as they are.
+    pub fn then(&mut self, later: Self) {
+        for (name, rule) in later.names {
+            self.names.entry(name).or_insert(rule);
+        }
+        self.patterns.extend(later.patterns);
+    }
+
     /// Where an image comes from: by its whole name, else by the first pattern
     /// that matches, else the name is the address. A tag is tried first and
     /// then left out.

@@ -4,23 +4,35 @@ use std::collections::BTreeMap;
 
 use regex_lite::Regex;
 
+use super::transport::NodeFiles;
 use super::{ImageMapping, Pattern, Rule, Transport, parse_url};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::manifest::Input;
 use crate::names::Sha256;
 use crate::yaml::{self, Fields, Limits, Spanned, View};
 
-const KIND: &str = "VirtletImageMapping";
+/// The kind of objects that are mappings.
+pub const KIND: &str = "VirtletImageMapping";
 const FIELDS: [&str; 3] = ["prefix", "translations", "transports"];
 
 impl ImageMapping {
     /// Reads a file of the mapping: objects of kind `VirtletImageMapping`, or
     /// what such an object has as its `spec`.
     pub fn read(&mut self, input: &Input, diags: &mut Diagnostics) {
+        self.read_with(input, NodeFiles::Allowed, diags);
+    }
+
+    /// Reads a mapping object of a cluster. Who may write those need not have a
+    /// right to the files of nodes.
+    pub fn read_object(&mut self, input: &Input, diags: &mut Diagnostics) {
+        self.read_with(input, NodeFiles::Refused, diags);
+    }
+
+    fn read_with(&mut self, input: &Input, files: NodeFiles, diags: &mut Diagnostics) {
         diags.begin_file(&input.name);
         for document in yaml::documents(&input.text, Limits::default()) {
             match document {
-                Ok(root) => self.take_document(&View::root(&root, &input.name), diags),
+                Ok(root) => self.take_document(&View::root(&root, &input.name), files, diags),
                 Err(errors) => {
                     for error in errors {
                         diags.push(error.in_file(&input.name));
@@ -30,12 +42,12 @@ impl ImageMapping {
         }
     }
 
-    fn take_document(&mut self, view: &View<'_>, diags: &mut Diagnostics) {
+    fn take_document(&mut self, view: &View<'_>, files: NodeFiles, diags: &mut Diagnostics) {
         let Some(mut fields) = view.fields(diags) else {
             return;
         };
         let Some(kind) = fields.get("kind") else {
-            self.take(fields, diags);
+            self.take(fields, files, diags);
             return;
         };
         let found = kind.text(diags).unwrap_or_default();
@@ -50,14 +62,16 @@ impl ImageMapping {
         }
         fields.get("apiVersion");
         fields.get("metadata");
+        // A cluster's objects have one, which is not their author's.
+        fields.get("status");
         let spec = fields.required("spec", diags);
-        fields.no_others(&["apiVersion", "kind", "metadata", "spec"], diags);
+        fields.no_others(&["apiVersion", "kind", "metadata", "spec", "status"], diags);
         if let Some(fields) = spec.and_then(|spec| spec.fields(diags)) {
-            self.take(fields, diags);
+            self.take(fields, files, diags);
         }
     }
 
-    fn take(&mut self, mut fields: Fields<'_>, diags: &mut Diagnostics) {
+    fn take(&mut self, mut fields: Fields<'_>, files: NodeFiles, diags: &mut Diagnostics) {
         let prefix = match fields.text("prefix", diags).unwrap_or("") {
             "" => String::new(),
             prefix => format!("{}/", prefix.trim_end_matches('/')),
@@ -65,7 +79,7 @@ impl ImageMapping {
         let mut transports = BTreeMap::new();
         for (name, view) in fields.entries("transports", diags) {
             // One that is wrong is there all the same: no rule is blamed for it.
-            let transport = Transport::read(&view, diags).unwrap_or_default();
+            let transport = Transport::read(&view, files, diags).unwrap_or_default();
             transports.insert(name.to_owned(), transport);
         }
         fields.required("translations", diags);

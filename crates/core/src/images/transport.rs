@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::diag::Diagnostic;
 use crate::diag::Diagnostics;
-use crate::diag::{Diagnostic, Place};
 use crate::networks::Networks;
 use crate::text::Secret;
 use crate::url::Url;
@@ -26,6 +26,9 @@ pub struct Transport {
     pub proxy: Option<Url>,
     /// A file with `USER:PASSWORD` or `Bearer TOKEN`.
     pub credentials_file: Option<String>,
+    /// What the server is told instead, as the value of `Authorization`: a
+    /// tenant's own credentials.
+    pub authorization: Option<Secret>,
     /// Whom to trust, and who we are.
     pub tls: Tls,
 }
@@ -69,6 +72,7 @@ impl Default for Transport {
             networks: None,
             proxy: None,
             credentials_file: None,
+            authorization: None,
             tls: Tls::default(),
         }
     }
@@ -85,7 +89,7 @@ const FIELDS: [&str; 7] = [
 ];
 
 impl Transport {
-    pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+    pub(super) fn read(view: &View<'_>, files: NodeFiles, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let mut transport = Self {
             timeout: milliseconds(&mut fields, "timeout", diags),
@@ -110,9 +114,9 @@ impl Transport {
                 )),
             }
         }
-        transport.credentials_file = path(&mut fields, "credentialsFile", diags);
+        transport.credentials_file = files.path(&mut fields, "credentialsFile", diags);
         if let Some(view) = fields.get("tls") {
-            transport.tls = Tls::read(&view, diags)?;
+            transport.tls = Tls::read(&view, files, diags)?;
         }
         fields.no_others(&FIELDS, diags);
         Some(transport)
@@ -120,7 +124,7 @@ impl Transport {
 }
 
 impl Tls {
-    fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+    fn read(view: &View<'_>, files: NodeFiles, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let mut tls = Self {
             insecure: fields.flag("insecure", diags),
@@ -135,10 +139,10 @@ impl Tls {
         for item in fields.items("certificates", diags) {
             tls.take_certificate(&item, diags);
         }
-        let authorities = path(&mut fields, "caFile", diags);
+        let authorities = files.path(&mut fields, "caFile", diags);
         tls.authorities.extend(authorities.map(Pem::File));
-        let files = ["certFile", "keyFile"].map(|key| path(&mut fields, key, diags));
-        match files.map(|file| file.map(Pem::File)) {
+        let client = ["certFile", "keyFile"].map(|key| files.path(&mut fields, key, diags));
+        match client.map(|file| file.map(Pem::File)) {
             [Some(certificate), Some(key)] => tls.take_client(certificate, key, view, diags),
             [None, None] => {}
             _ => diags.push(Diagnostic::error(
@@ -216,16 +220,35 @@ fn number(
     fitting
 }
 
-fn path(fields: &mut Fields<'_>, key: &str, diags: &mut Diagnostics) -> Option<String> {
-    let text = fields.spanned_text(key, diags)?;
-    let refuse = |place: &Place, why: &str, diags: &mut Diagnostics| {
-        diags.push(Diagnostic::error(place, why).found(format!("{:?}", text.value)));
-    };
-    match crate::config::parse_host_path(&text.value) {
-        Ok(path) => Some(path),
-        Err(why) => {
-            refuse(&text.place, why, diags);
-            None
+/// Whether a mapping may name files of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodeFiles {
+    /// It is a file of the node itself.
+    Allowed,
+    /// It is an object of a cluster.
+    Refused,
+}
+
+impl NodeFiles {
+    fn path(self, fields: &mut Fields<'_>, key: &str, diags: &mut Diagnostics) -> Option<String> {
+        let text = fields.spanned_text(key, diags)?;
+        if self == Self::Refused {
+            diags.push(
+                Diagnostic::error(
+                    &text.place,
+                    "an object of a cluster cannot name a file of the nodes",
+                )
+                .help("put it into a mapping file of the nodes (imageTranslations); certificates can stand in tls.certificates, and users have imagePullSecrets"),
+            );
+            return None;
+        }
+        match crate::config::parse_host_path(&text.value) {
+            Ok(path) => Some(path),
+            Err(why) => {
+                let problem = Diagnostic::error(&text.place, why);
+                diags.push(problem.found(format!("{:?}", text.value)));
+                None
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::guest::GuestPath;
+use crate::images::PullPolicy;
 use crate::names::{
     ContainerName, DataKey, EnvName, ImageName, ImageNameError, ObjectName, VolumeName,
 };
@@ -31,6 +32,8 @@ pub struct Container {
     pub env: Vec<EnvVar>,
     /// The guest's memory: the limit, else the request.
     pub memory: Option<Spanned<ByteSize>>,
+    /// When its image is fetched, on a cluster.
+    pub pull_policy: PullPolicy,
 }
 
 /// A volume mounted in the guest.
@@ -126,6 +129,7 @@ impl Container {
             .filter_map(|item| EnvVar::read(item, diags))
             .collect();
         let memory = read_memory(&mut fields, diags);
+        let pull_policy = read_pull_policy(&mut fields, diags);
         fields.tell_slips(diags);
         Some(Self {
             mounts,
@@ -133,6 +137,7 @@ impl Container {
             env_from,
             env,
             memory,
+            pull_policy,
             name: name.map_or_else(ContainerName::stand_in, |name| name.value),
             image: image.unwrap_or_else(|| Spanned {
                 value: ImageName::stand_in(),
@@ -140,6 +145,21 @@ impl Container {
             }),
         })
     }
+}
+
+fn read_pull_policy(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> PullPolicy {
+    let Some(word) = fields.spanned_text("imagePullPolicy", diags) else {
+        return PullPolicy::default();
+    };
+    PullPolicy::parse(&word.value).unwrap_or_else(|| {
+        diags.push(
+            Diagnostic::error(&word.place, "not one of the allowed words")
+                .found(format!("{:?}", word.value))
+                .allowed(PullPolicy::WORDS.join(", "))
+                .did_you_mean(&word.value, PullPolicy::WORDS),
+        );
+        PullPolicy::default()
+    })
 }
 
 impl Container {

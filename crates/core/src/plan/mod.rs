@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 use crate::cloudinit::CloudInit;
 use crate::domain::Domain;
-use crate::names::{Namespace, ObjectName, Sha256};
+use crate::names::{ImageName, Namespace, ObjectName, Sha256};
 
 /// The plan of one VM.
 #[derive(Debug, Clone)]
@@ -76,8 +76,15 @@ impl Plan {
 
     /// The digests of the images that it uses, as far as they are known.
     pub fn images(&self) -> impl Iterator<Item = Sha256> + '_ {
+        self.named_images().map(|(_, digest)| digest)
+    }
+
+    /// The same with their names.
+    pub fn named_images(&self) -> impl Iterator<Item = (&ImageName, Sha256)> {
         self.disks.iter().filter_map(|disk| match &disk.source {
-            Source::Image { digest, .. } | Source::PersistentRoot { digest, .. } => *digest,
+            Source::Image { image, digest, .. } | Source::PersistentRoot { image, digest, .. } => {
+                Some((image, (*digest)?))
+            }
             _ => None,
         })
     }

@@ -1,10 +1,14 @@
 //! Events: what `kubectl describe` shows below an object.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
+use serde_json::json;
 
 use super::words::shortened;
 
@@ -17,6 +21,7 @@ pub struct Teller {
     program: &'static str,
     /// Which of several, such as the name of a node.
     host: Option<String>,
+    recent: Arc<Mutex<Recent>>,
 }
 
 impl std::fmt::Debug for Teller {
@@ -38,10 +43,12 @@ impl Teller {
             client,
             program,
             host,
+            recent: Arc::default(),
         }
     }
 
-    /// Tells one event about an object.
+    /// Tells one event about an object. What was told of it before is not told
+    /// again: it is counted.
     ///
     /// # Errors
     /// The API server does not take it.
@@ -54,10 +61,27 @@ impl Teller {
     ) -> Result<(), Error> {
         let now = Timestamp::now();
         let namespace = about.namespace.clone().unwrap_or_default();
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        let key = Key {
+            uid: about.uid.clone().unwrap_or_default(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        let before = self.recent().again(&key);
+        if let Some((name, count)) = before {
+            let patch = json!({"count": count, "lastTimestamp": Time(now)});
+            let patch = Patch::Merge(&patch);
+            match events.patch(&name, &PatchParams::default(), &patch).await {
+                // Events do not live long.
+                Err(Error::Api(status)) if status.code == 404 => {}
+                other => return other.map(drop),
+            }
+        }
         let name = about.name.clone().unwrap_or_default();
+        let name = format!("{name}.{:x}", now.as_nanosecond());
         let event = Event {
             metadata: ObjectMeta {
-                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+                name: Some(name.clone()),
                 namespace: Some(namespace.clone()),
                 ..ObjectMeta::default()
             },
@@ -74,8 +98,83 @@ impl Teller {
             }),
             ..Event::default()
         };
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         events.create(&PostParams::default(), &event).await?;
+        self.recent().begin(key, name);
         Ok(())
+    }
+
+    fn recent(&self) -> std::sync::MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What makes two events one that happens twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Key {
+    uid: String,
+    reason: String,
+    message: String,
+}
+
+/// The events that were told last, by what they say.
+#[derive(Debug, Default)]
+struct Recent(VecDeque<(Key, String, i32)>);
+
+impl Recent {
+    /// Older ones are told as if they were new.
+    const MOST: usize = 256;
+
+    /// The name of the event that says the same, and how often it has happened
+    /// now.
+    fn again(&mut self, key: &Key) -> Option<(String, i32)> {
+        let (_, name, count) = self.0.iter_mut().find(|(it, ..)| it == key)?;
+        *count = count.saturating_add(1);
+        Some((name.clone(), *count))
+    }
+
+    fn begin(&mut self, key: Key, name: String) {
+        self.0.retain(|(it, ..)| *it != key);
+        self.0.push_back((key, name, 1));
+        if self.0.len() > Self::MOST {
+            self.0.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(uid: &str, message: &str) -> Key {
+        Key {
+            uid: uid.to_owned(),
+            reason: "PullFailed".to_owned(),
+            message: message.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_happens_again_is_counted() {
+        let mut recent = Recent::default();
+        let first = key("vm-1", "not found");
+        assert_eq!(recent.again(&first), None);
+        recent.begin(first.clone(), "vm.1".to_owned());
+        assert_eq!(recent.again(&first), Some(("vm.1".to_owned(), 2)));
+        assert_eq!(recent.again(&first), Some(("vm.1".to_owned(), 3)));
+        assert_eq!(recent.again(&key("vm-2", "not found")), None);
+        assert_eq!(recent.again(&key("vm-1", "denied")), None);
+        // The API server has forgotten it.
+        recent.begin(first.clone(), "vm.2".to_owned());
+        assert_eq!(recent.again(&first), Some(("vm.2".to_owned(), 2)));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut recent = Recent::default();
+        for number in 0..=Recent::MOST {
+            recent.begin(key("vm", &number.to_string()), "vm.1".to_owned());
+        }
+        assert_eq!(recent.0.len(), Recent::MOST);
+        assert_eq!(recent.again(&key("vm", "0")), None);
     }
 }

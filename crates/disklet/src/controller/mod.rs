@@ -13,6 +13,7 @@ mod fresh;
 mod gather;
 mod index;
 mod launcher;
+mod mappings;
 mod metrics;
 mod objects;
 mod patience;
@@ -172,6 +173,7 @@ async fn lead(
         () = slipped::forever(&context, args.webhook.configuration()) => {
             Err("the watch of pods has ended".to_owned())
         }
+        () = mappings::forever(&context.client, &args.namespace) => Ok(()),
         () = election.keep() => Err("the Lease is lost; another controller works".to_owned()),
         () = &mut told_to_end => Ok(()),
     };

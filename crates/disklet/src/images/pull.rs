@@ -67,13 +67,13 @@ pub(super) fn pull(config: &Config, args: &PullArgs) -> Result<String, Failure> 
         ));
     }
     let order = Order {
-        image: &image,
         from,
         most: args.max_size,
         retries: args.retries,
+        ..Order::of(&image)
     };
     let teller = Teller::new(args.progress);
-    let added = fetch(config, order, &teller);
+    let added = fetch(config, &order, &teller);
     teller.end();
     let fact = added?.fact;
     Ok(format!(

@@ -11,7 +11,9 @@ use super::http::{Client, Download, Keeping};
 use super::observer::Stop;
 use super::{Beginning, Observer, Order, PullError, PullErrorKind};
 use crate::shown::{printable, short_size};
-use crate::store::{Added, Incoming, Pulling, Store, StoreError, StoreErrorKind};
+use crate::store::{
+    Added, Incoming, Provenance, Pulling, Store, StoreError, StoreErrorKind, Validator,
+};
 
 /// The way into the store.
 pub(super) struct Entry<'e> {
@@ -19,8 +21,8 @@ pub(super) struct Entry<'e> {
     pub(super) order: &'e Order<'e>,
     /// The digest that the file must have.
     pub(super) digest: Option<Sha256>,
-    /// Where it comes from, as a hash.
-    pub(super) source: Option<String>,
+    /// Where it comes from, and with whose credentials.
+    pub(super) provenance: Provenance,
     pub(super) pulling: &'e Pulling,
     pub(super) observer: &'e dyn Observer,
 }
@@ -38,7 +40,7 @@ impl Entry<'_> {
             stream,
             observer: self.observer,
         };
-        Ok(self.take_in(counted)?)
+        Ok(self.take_in(counted, None)?)
     }
 
     /// A file that changes while it comes is begun anew, but not for ever.
@@ -80,7 +82,10 @@ impl Entry<'_> {
         self.refuse_unsound(&download, &url)?;
         self.begins(&url, download.total(), download.kept());
         let start = refuse_page(&mut download, &url)?;
-        let outcome = self.take_in(io::Cursor::new(start).chain(&mut download));
+        // Only of what came by its name it can be told whether it is still there.
+        let validator = download.validator().filter(|_| self.order.from.is_none());
+        let validator = validator.cloned();
+        let outcome = self.take_in(io::Cursor::new(start).chain(&mut download), validator);
         let error = match (outcome, download.take_failure()) {
             (Ok(added), _) => {
                 download.forget();
@@ -140,17 +145,24 @@ impl Entry<'_> {
         });
     }
 
-    fn take_in(&self, stream: impl Read + Send) -> Result<Added, StoreError> {
+    fn take_in(
+        &self,
+        stream: impl Read + Send,
+        validator: Option<Validator>,
+    ) -> Result<Added, StoreError> {
         let incoming = Incoming {
             name: self.order.image.name(),
             stream,
             digest: self.digest,
             most: self.order.most,
         };
-        let source = self.source.clone();
+        let provenance = Provenance {
+            validator,
+            ..self.provenance.clone()
+        };
         let added = self
             .store
-            .add_from(source, incoming, &Stop(self.observer))?;
+            .add_from(provenance, incoming, &Stop(self.observer))?;
         if added.marked_corrupt {
             self.observer.notice(&format!(
                 "image {}: its file is marked as corrupt, by whoever has found it so: its disk is taken as it is, and may be damaged",

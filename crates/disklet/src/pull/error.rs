@@ -14,6 +14,8 @@ use crate::store::{StoreError, StoreErrorKind};
 pub enum PullErrorKind {
     /// It is not known where the image is.
     Nowhere,
+    /// It is not here, and must not be fetched.
+    NotHere,
     /// A file that steers the pull cannot be read or is wrong.
     Settings,
     /// The server or this machine does not have it.
@@ -24,6 +26,8 @@ pub enum PullErrorKind {
     Page,
     /// It is not given to us.
     Denied,
+    /// The server is in a network from where no images of VMs may come.
+    Closed,
     /// The server cannot be reached, or is not who it should be.
     Unreachable,
     /// The server is there, but cannot answer now.
@@ -138,6 +142,7 @@ impl PullError {
                 | PullErrorKind::NotFound
                 | PullErrorKind::Page
                 | PullErrorKind::Denied
+                | PullErrorKind::Closed
                 | PullErrorKind::Unreachable
                 | PullErrorKind::Store(StoreErrorKind::Digest)
         )

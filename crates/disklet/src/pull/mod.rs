@@ -6,22 +6,24 @@ mod file;
 mod http;
 mod observer;
 mod origin;
+mod tenant;
 
 use std::fs::File;
 use std::io::Stdin;
 
 use disklet_core::config::Config;
 use disklet_core::facts::ImageFact;
-use disklet_core::images::Address;
+use disklet_core::images::{Address, ImageMapping};
 use disklet_core::names::{ImageName, Sha256};
 use disklet_core::units::ByteSize;
 
-use crate::store::{Added, Store};
+use crate::store::{Added, Provenance, Store};
 use entry::Entry;
 
 pub use error::{PullError, PullErrorKind};
 pub use observer::{Beginning, Observer, Teller};
 pub use origin::Origin;
+pub use tenant::{Tenant, ensure_for};
 
 /// An image that shall come into the store.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Order<'o> {
     /// Where it comes from, if not from where the configuration and its name
     /// say.
     pub from: Option<Origin>,
+    /// What a cluster maps names to.
+    pub mapping: ImageMapping,
     /// The size of the largest disk.
     pub most: ByteSize,
     /// How often in a row it is tried to go on.
@@ -49,6 +53,7 @@ impl<'o> Order<'o> {
         Self {
             image,
             from: None,
+            mapping: ImageMapping::default(),
             most: Self::MOST,
             retries: Self::RETRIES,
         }
@@ -60,9 +65,10 @@ impl<'o> Order<'o> {
 /// would wait. Take it afterwards, and look the image up again.
 pub fn ensure(
     config: &Config,
-    image: &ImageName,
+    order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<ImageFact, PullError> {
+    let image = order.image;
     let store = Store::configured(config);
     // Under its name it is what is wanted, wherever it came from.
     if let Some(fact) = store.find(image.name())?
@@ -76,14 +82,14 @@ pub fn ensure(
     {
         return Ok(fact);
     }
-    Ok(pull(config, Order::of(image), observer)?.fact)
+    Ok(pull(config, order, observer)?.fact)
 }
 
 /// Takes an image into the store. Those who want the same wait for one
 /// another, and find it there.
 pub fn pull(
     config: &Config,
-    order: Order<'_>,
+    order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<Added, PullError> {
     let image = order.image;
@@ -92,12 +98,17 @@ pub fn pull(
             Some(other) => error.beside(image, &other),
             None => error,
         };
-        match error.kind() {
-            // The store names the image itself.
-            PullErrorKind::Store(_) => error,
-            _ => error.of(image.name()),
-        }
+        about(image, error)
     })
+}
+
+/// Says which image an error is about.
+fn about(image: &ImageName, error: PullError) -> PullError {
+    match error.kind() {
+        // The store names the image itself.
+        PullErrorKind::Store(_) => error,
+        _ => error.of(image.name()),
+    }
 }
 
 /// What the store has under the name if that is not the digest that is asked
@@ -110,23 +121,24 @@ fn other_in_store(config: &Config, image: &ImageName) -> Option<Sha256> {
 
 fn pull_from(
     config: &Config,
-    mut order: Order<'_>,
+    order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<Added, PullError> {
     let by_name = order.from.is_none();
-    let origin = match order.from.take() {
-        Some(origin) => origin,
-        None => Origin::of(order.image, config)?,
+    let origin = match &order.from {
+        Some(origin) => origin.clone(),
+        None => Origin::of(order.image, config, &order.mapping)?,
     };
-    let digest = demanded(order.image, &origin)?;
+    let digest = match &origin {
+        Origin::Web(address) => demanded(order.image, address)?,
+        Origin::File(_) | Origin::StandardInput => order.image.digest(),
+    };
     let source = origin.hash();
     let opened = Opened::of(origin)?;
     let store = Store::configured(config);
     let name = order.image.name();
     let before = store.stamp(name);
-    let pulling = store.pulling(name, || {
-        observer.notice(&format!("{name}: waiting for another pull of it"));
-    })?;
+    let pulling = store.pulling(name, || observer.waits(name))?;
     // Whoever was at it may have brought what we want.
     if pulling.waited
         && store.stamp(name) != before
@@ -145,9 +157,13 @@ fn pull_from(
     }
     let entry = Entry {
         store: &store,
-        order: &order,
+        order,
         digest,
-        source,
+        provenance: Provenance {
+            source,
+            placed: !by_name,
+            ..Provenance::default()
+        },
         pulling: &pulling,
         observer,
     };
@@ -216,12 +232,8 @@ impl Opened {
 }
 
 /// What the name and the mapping demand.
-fn demanded(image: &ImageName, origin: &Origin) -> Result<Option<Sha256>, PullError> {
-    let mapped = match origin {
-        Origin::Web(address) => address.digest,
-        Origin::File(_) | Origin::StandardInput => None,
-    };
-    match (image.digest(), mapped) {
+fn demanded(image: &ImageName, address: &Address) -> Result<Option<Sha256>, PullError> {
+    match (image.digest(), address.digest) {
         (Some(named), Some(mapped)) if named != mapped => Err(PullError::new(
             PullErrorKind::Settings,
             format!("the mapping has the digest sha256:{mapped}, not sha256:{named} as demanded"),

@@ -29,6 +29,15 @@ pub trait Observer: Sync {
     fn advance(&self, bytes: u64);
     /// Something worth a line, such as a lost connection.
     fn notice(&self, text: &str);
+    /// Somebody else fetches the same image; this waits until they have.
+    fn waits(&self, image: &str) {
+        self.notice(&format!("{image}: waiting for another pull of it"));
+    }
+    /// The server cannot be asked whether an image is still the same; what is
+    /// here is used.
+    fn stale(&self, image: &str, why: &str) {
+        self.notice(&format!("{image}: {why}; what is here is used"));
+    }
     /// Whether to stop.
     fn cancelled(&self) -> bool {
         false

@@ -56,31 +56,50 @@ impl Origin {
                 let path = path.canonicalize().ok()?;
                 [b"file ", path.as_os_str().as_encoded_bytes()].concat()
             }
-            Self::Web(address) => [b"web ", address.url.request().expose()].concat(),
+            Self::Web(address) => return Some(source_of(address)),
         };
         Some(Store::hash(text))
     }
 
-    /// Where an image comes from by its name: as the administrator's mapping
-    /// says, which is read anew each time, else as the name itself says. In the
-    /// second case not from a network that is closed to VMs.
-    pub fn of(image: &ImageName, config: &Config) -> Result<Self, PullError> {
-        let mapping = match &config.image_translations {
-            Some(path) => read_mapping(Path::new(path))?,
-            None => ImageMapping::default(),
-        };
-        let mut address = mapping.find(image).map_err(|nowhere| {
-            PullError::new(
-                PullErrorKind::Nowhere,
-                format!("it is not known where it comes from: {nowhere}"),
-            )
-            .help(nowhere.remedy())
-        })?;
-        if !address.is_mapped {
-            address.transport.networks = Some(config.networks.clone());
-        }
+    /// Where an image comes from by its name.
+    pub fn of(
+        image: &ImageName,
+        config: &Config,
+        of_cluster: &ImageMapping,
+    ) -> Result<Self, PullError> {
+        let address = address_of(image, config, of_cluster)?;
         Ok(Self::Web(Box::new(address)))
     }
+}
+
+/// Equal for the same address, and without its secrets.
+pub(super) fn source_of(address: &Address) -> String {
+    Store::hash([b"web ", address.url.request().expose()].concat())
+}
+
+/// Where an image comes from by its name: as a cluster's mappings say, else as
+/// the administrator's file, which is read anew each time, else as the name
+/// itself says. In the last case not from a network that is closed to VMs.
+pub(super) fn address_of(
+    image: &ImageName,
+    config: &Config,
+    of_cluster: &ImageMapping,
+) -> Result<Address, PullError> {
+    let mut mapping = of_cluster.clone();
+    if let Some(path) = &config.image_translations {
+        mapping.then(read_mapping(Path::new(path))?);
+    }
+    let mut address = mapping.find(image).map_err(|nowhere| {
+        PullError::new(
+            PullErrorKind::Nowhere,
+            format!("it is not known where it comes from: {nowhere}"),
+        )
+        .help(nowhere.remedy())
+    })?;
+    if !address.is_mapped {
+        address.transport.networks = Some(config.networks.clone());
+    }
+    Ok(address)
 }
 
 /// What begins as an address and is none that is spoken here. No more of it is

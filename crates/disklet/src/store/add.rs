@@ -17,7 +17,7 @@ use disklet_core::units::ByteSize;
 use sha2::Digest;
 
 use super::directories::For;
-use super::{Store, StoreError, StoreErrorKind};
+use super::{Provenance, Store, StoreError, StoreErrorKind};
 use crate::remedy::{is_full, remedy_for};
 use crate::shown::printable;
 
@@ -65,13 +65,13 @@ impl Store {
         incoming: Incoming<'_, impl Read + Send>,
         watch: &dyn Watch,
     ) -> Result<Added, StoreError> {
-        self.add_from(None, incoming, watch)
+        self.add_from(Provenance::default(), incoming, watch)
     }
 
-    /// The same, and says where it comes from, as a hash.
+    /// The same, and says how it comes.
     pub(crate) fn add_from(
         &self,
-        source: Option<String>,
+        mut provenance: Provenance,
         mut incoming: Incoming<'_, impl Read + Send>,
         watch: &dyn Watch,
     ) -> Result<Added, StoreError> {
@@ -115,7 +115,9 @@ impl Store {
         // A disk that nobody has named yet must not be swept away.
         let _named = self.rely()?;
         let known = self.keep(&disk, &digest)?;
-        self.give_name(incoming.name, fact, source)?;
+        provenance.pull_secrets =
+            self.with_earlier(incoming.name, &digest, provenance.pull_secrets)?;
+        self.give_name(incoming.name, fact, provenance)?;
         Ok(Added {
             fact,
             known,
@@ -137,7 +139,7 @@ impl Store {
         };
         let size = ByteSize::from_bytes(meta.len());
         let fact = ImageFact { digest, size };
-        self.give_name(name, fact, None)?;
+        self.give_name(name, fact, Provenance::default())?;
         Ok(Some(fact))
     }
 

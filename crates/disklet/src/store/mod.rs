@@ -11,7 +11,9 @@
 //!
 //! See docs/formats/image-store.md.
 
+mod access;
 mod add;
+mod collect;
 mod directories;
 mod error;
 mod listed;
@@ -22,6 +24,7 @@ mod remove;
 mod system;
 mod usage;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -66,9 +69,41 @@ pub struct Named {
     /// Where it came from, as a hash: it may have been an address with secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<String>,
+    /// Somebody has said where it comes from: its name may not lead there.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) placed: bool,
+    /// By what the server knows it again, if it was fetched by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) validator: Option<Validator>,
+    /// The UIDs of the pull secrets with which it was fetched, or proved to be
+    /// the asker's as well; absent: it is everybody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pull_secrets: Option<BTreeSet<String>>,
+}
+
+/// How an image came.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Provenance {
+    /// See [`Named`].
+    pub(crate) source: Option<String>,
+    /// See [`Named`].
+    pub(crate) placed: bool,
+    /// See [`Named`].
+    pub(crate) validator: Option<Validator>,
+    /// See [`Named`].
+    pub(crate) pull_secrets: Option<BTreeSet<String>>,
 }
 
 const VERSION: u32 = 1;
+
+impl Named {
+    fn fact(&self, digest: Sha256) -> ImageFact {
+        ImageFact {
+            digest,
+            size: ByteSize::from_bytes(self.size),
+        }
+    }
+}
 
 impl Store {
     /// The store of a data directory; it need not exist yet.
@@ -108,6 +143,12 @@ impl Store {
         &self,
         name: &str,
     ) -> Result<Option<(ImageFact, Option<String>)>, StoreError> {
+        let found = self.find_record(name)?;
+        Ok(found.map(|(fact, named)| (fact, named.source)))
+    }
+
+    /// What it stands for in this store, and all that is known of it.
+    pub(crate) fn find_record(&self, name: &str) -> Result<Option<(ImageFact, Named)>, StoreError> {
         let path = self.name_file(name);
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -116,7 +157,7 @@ impl Store {
         };
         let (named, fact) = read_named(&path, &text)?;
         let is_there = self.disk(&fact.digest).exists();
-        Ok(is_there.then_some((fact, named.source)))
+        Ok(is_there.then_some((fact, named)))
     }
 
     /// Something that changes whenever the name is given anew.
@@ -144,7 +185,7 @@ impl Store {
         &self,
         name: &str,
         fact: ImageFact,
-        source: Option<String>,
+        provenance: Provenance,
     ) -> Result<(), StoreError> {
         self.directory("names", For::All)?;
         let path = self.name_file(name);
@@ -153,7 +194,10 @@ impl Store {
             name: name.to_owned(),
             sha256: fact.digest.to_string(),
             size: fact.size.as_bytes(),
-            source,
+            source: provenance.source,
+            placed: provenance.placed,
+            validator: provenance.validator,
+            pull_secrets: provenance.pull_secrets,
         };
         let text = serde_json::to_vec_pretty(&named).unwrap_or_default();
         replace_readable(&path, &text).map_err(|error| StoreError::on(&path, "written", error))
@@ -169,6 +213,14 @@ impl Store {
         let hash = sha2::Sha256::digest(name);
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// As disks are: whoever may enter the store may read it, whatever the umask is.
@@ -198,9 +250,6 @@ fn read_named(path: &Path, text: &[u8]) -> Result<(Named, ImageFact), StoreError
     }
     let digest = Sha256::parse_hex(&named.sha256)
         .ok_or_else(|| damaged("does not hold a SHA-256 digest".to_owned()))?;
-    let fact = ImageFact {
-        digest,
-        size: ByteSize::from_bytes(named.size),
-    };
+    let fact = named.fact(digest);
     Ok((named, fact))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use disklet_block::device::{Caching, FileDevice};
 use disklet_core::names::{ImageName, Sha256};
@@ -167,7 +167,7 @@ impl Store {
 
     /// Whether somebody says by a lock, as QEMU does, that a disk of this store
     /// is open. VMs of other users have no records here.
-    fn is_open(&self, digest: &Sha256) -> bool {
+    pub(super) fn is_open(&self, digest: &Sha256) -> bool {
         !self.is_borrowed(digest)
             && FileDevice::open(&self.disk(digest), Caching::Buffered)
                 .is_ok_and(|disk| disk.is_read_elsewhere())
@@ -205,7 +205,7 @@ pub(super) fn remove(path: &Path, deed: Deed) -> Result<u64, StoreError> {
     }
 }
 
-fn sync(directory: &PathBuf) -> Result<(), StoreError> {
+pub(super) fn sync(directory: &Path) -> Result<(), StoreError> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(|error| StoreError::on(directory, "made durable", error))

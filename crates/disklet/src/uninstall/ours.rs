@@ -40,7 +40,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// First whoever acts, then what it acts by. The namespace comes after all of
 /// them, and is not listed: it is removed only if it is ours.
-pub(super) const ALL: [Ours; 19] = [
+pub(super) const ALL: [Ours; 22] = [
     ours(
         "admissionregistration.k8s.io",
         "MutatingWebhookConfiguration",
@@ -73,6 +73,13 @@ pub(super) const ALL: [Ours; 19] = [
     ours("apps", "DaemonSet", "daemonsets", "disklet-agent", true),
     ours("apps", "DaemonSet", "daemonsets", "disklet-libvirt", true),
     ours("", "ConfigMap", "configmaps", "disklet-config", true),
+    ours(
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        "virtletimagemappings.virtlet.k8s",
+        false,
+    ),
     ours("", "Secret", "secrets", "disklet-webhook", true),
     ours(
         "coordination.k8s.io",
@@ -88,7 +95,9 @@ pub(super) const ALL: [Ours; 19] = [
         "disklet-controller",
         true,
     ),
+    ours(RBAC, "RoleBinding", "rolebindings", "disklet-agent", true),
     ours(RBAC, "Role", "roles", "disklet-controller", true),
+    ours(RBAC, "Role", "roles", "disklet-agent", true),
     ours(
         RBAC,
         "ClusterRoleBinding",

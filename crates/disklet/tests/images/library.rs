@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use disklet::pull::{Beginning, Observer, PullErrorKind, ensure};
+use disklet::pull::{Beginning, Observer, Order, PullErrorKind, ensure};
 use disklet::store::{Store, in_use};
 use disklet_core::config::Config;
 use disklet_core::names::ImageName;
@@ -67,11 +67,11 @@ fn a_pull_can_be_cancelled_and_goes_on_later() {
     let config = config(&scratch);
     let image = ImageName::parse("virtlet.cloud/one").unwrap();
     let watcher = Watcher::up_to(3 << 20);
-    let error = ensure(&config, &image, &watcher).unwrap_err();
+    let error = ensure(&config, &Order::of(&image), &watcher).unwrap_err();
     assert_eq!(error.kind(), PullErrorKind::Cancelled, "{error}");
     assert_eq!(error.to_string(), "image one: it was cancelled");
     let watcher = Watcher::up_to(u64::MAX);
-    let fact = ensure(&config, &image, &watcher).unwrap();
+    let fact = ensure(&config, &Order::of(&image), &watcher).unwrap();
     assert_eq!(fact.digest.to_string(), digest(&bytes));
     assert_eq!(fact.size.as_bytes(), 6 << 20);
     let begun = watcher.begun.lock().unwrap().clone();
@@ -80,7 +80,7 @@ fn a_pull_can_be_cancelled_and_goes_on_later() {
     assert_eq!(begun, [(Some(6 << 20), before)]);
     assert_eq!(watcher.come.load(Ordering::Relaxed), (6 << 20) - before);
     // What is there is not asked for again.
-    ensure(&config, &image, &watcher).unwrap();
+    ensure(&config, &Order::of(&image), &watcher).unwrap();
     assert_eq!(server.seen().len(), 2);
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use disklet::pull::{Observer, ensure};
+use disklet::pull::{Observer, Order, ensure};
 use disklet::store::Store;
 use disklet_block::device::{Access, Caching, FileDevice};
 use disklet_core::config::Config;
@@ -57,7 +57,7 @@ fn use_image(config: &Config, name: &str) {
         }
     }
     let image = ImageName::parse(name).unwrap();
-    ensure(config, &image, &Unseen).unwrap();
+    ensure(config, &Order::of(&image), &Unseen).unwrap();
     let mut facts = Facts::default();
     let questions = Questions {
         images: [image.name().to_owned()].into(),

@@ -10,7 +10,7 @@ use rustls::{RootCertStore, ServerConfig};
 use crate::scratch::{Scratch, noise};
 use crate::server::{Reply, Request, Server};
 
-fn path(name: &str) -> String {
+pub(crate) fn path(name: &str) -> String {
     format!("{}/tests/images/tls/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -20,7 +20,7 @@ fn certificates(name: &str) -> Vec<CertificateDer<'static>> {
 }
 
 /// A server with a certificate of our authority; it may want one of us.
-fn server(
+pub(crate) fn server(
     wants_client: bool,
     handler: impl Fn(&Request) -> Reply + Send + Sync + 'static,
 ) -> Server {

@@ -157,7 +157,7 @@ fn fields_of_kubernetes_are_no_slips() {
      {name: c, persistentVolumeClaim: {claimName: c}},
      {name: s, secret: {secretName: s}},
      {name: p, projected: {sources: [{configMap: {name: m}}, {serviceAccountToken: {path: t, audience: x, expirationSeconds: 1}}]}}],
-   containers: [{name: vm, image: cirros, args: [], command: [], imagePullPolicy: x, lifecycle: {}, livenessProbe: {},
+   containers: [{name: vm, image: cirros, args: [], command: [], imagePullPolicy: Always, lifecycle: {}, livenessProbe: {},
      ports: [], readinessProbe: {}, resizePolicy: [], restartPolicy: x, securityContext: {}, startupProbe: {}, stdin: true,
      stdinOnce: true, terminationMessagePath: x, terminationMessagePolicy: x, tty: true, workingDir: x,
      resources: {limits: {cpu: 1, ephemeral-storage: 1}, claims: []},

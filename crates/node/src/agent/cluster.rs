@@ -186,20 +186,19 @@ impl Cluster {
         self.publish(pod, true, reason, note);
     }
 
+    /// The same, by somebody who does not wait until it got through.
+    pub(super) fn tell_aside(&self, pod: &LauncherPod, reason: &'static str, note: &str) {
+        let (this, pod, note) = (self.clone(), pod.clone(), note.to_owned());
+        self.runtime.spawn(async move {
+            let told = this.teller.tell(about(&pod), false, reason, &note);
+            if let Err(error) = answered(told).await {
+                tracing::warn!(vm = pod.full_name(), %error, "an event was not published");
+            }
+        });
+    }
+
     fn publish(&self, pod: &LauncherPod, is_warning: bool, reason: &str, note: &str) {
-        let (version, kind, uid) = match &pod.vm {
-            Vm::Object(uid) => ("disklet.io/v1alpha1", "VM", uid.as_str()),
-            Vm::Pod(_) | Vm::Forgotten => ("v1", "Pod", pod.uid.as_str()),
-        };
-        let about = core::ObjectReference {
-            api_version: Some(version.to_owned()),
-            kind: Some(kind.to_owned()),
-            name: Some(pod.name.to_string()),
-            namespace: Some(pod.namespace.to_string()),
-            uid: Some(uid.to_owned()),
-            ..core::ObjectReference::default()
-        };
-        let told = self.teller.tell(about, is_warning, reason, note);
+        let told = self.teller.tell(about(pod), is_warning, reason, note);
         if let Err(error) = self.wait(told) {
             tracing::warn!(vm = pod.full_name(), %error, "an event was not published");
         }
@@ -238,6 +237,22 @@ impl Cluster {
     }
 }
 
+/// Whom events about a launcher's VM are about.
+fn about(pod: &LauncherPod) -> core::ObjectReference {
+    let (version, kind, uid) = match &pod.vm {
+        Vm::Object(uid) => ("disklet.io/v1alpha1", "VM", uid.as_str()),
+        Vm::Pod(_) | Vm::Forgotten => ("v1", "Pod", pod.uid.as_str()),
+    };
+    core::ObjectReference {
+        api_version: Some(version.to_owned()),
+        kind: Some(kind.to_owned()),
+        name: Some(pod.name.to_string()),
+        namespace: Some(pod.namespace.to_string()),
+        uid: Some(uid.to_owned()),
+        ..core::ObjectReference::default()
+    }
+}
+
 /// An answer to somebody who is in no hurry.
 pub(super) async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     in_time(request, || false, PATIENCE).await
@@ -270,7 +285,7 @@ pub(super) fn now() -> String {
 }
 
 /// As a file would have it: answers leave the kind out.
-fn text_of(object: &impl Serialize, kind: &str, version: &str) -> Value {
+pub(super) fn text_of(object: &impl Serialize, kind: &str, version: &str) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     value["kind"] = kind.into();
     value["apiVersion"] = version.into();

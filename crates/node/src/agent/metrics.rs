@@ -23,6 +23,8 @@ pub(super) struct Metrics {
     starts: Histogram,
     ends: Family<Ended, Counter>,
     pauses: Family<Paused, Counter>,
+    images_removed: Counter,
+    not_pulled: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,6 +53,8 @@ impl Default for Metrics {
             starts: Histogram::new(BUCKETS),
             ends: Family::default(),
             pauses: Family::default(),
+            images_removed: Counter::default(),
+            not_pulled: Counter::default(),
         }
     }
 }
@@ -81,6 +85,16 @@ impl Metrics {
             "Guests that were found to stand still, by why",
             self.pauses.clone(),
         );
+        ours.register(
+            "images_removed",
+            "Images that no VM used, given up for room or age",
+            self.images_removed.clone(),
+        );
+        ours.register(
+            "prepull_failures",
+            "Attempts to fetch an image of prePull that have failed",
+            self.not_pulled.clone(),
+        );
         all
     }
 
@@ -105,6 +119,15 @@ impl Metrics {
             How::Failed => "failed",
         };
         self.ends.get_or_create(&Ended { how }).inc();
+    }
+
+    pub(super) fn images_removed(&self, count: usize) {
+        self.images_removed
+            .inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    pub(super) fn not_pulled_beforehand(&self) {
+        self.not_pulled.inc();
     }
 
     pub(super) fn paused(&self, reason: &'static str) {
@@ -178,6 +201,8 @@ mod tests {
         metrics.started(Duration::from_millis(700));
         metrics.ended(How::Crashed);
         metrics.paused("DiskFull");
+        metrics.images_removed(3);
+        metrics.not_pulled_beforehand();
         let mut pools = Config::default();
         for pool in pools.pools.values_mut() {
             pool.path = "/".to_owned();
@@ -191,6 +216,8 @@ mod tests {
             "disklet_agent_start_seconds_bucket{le=\"1.0\"} 1",
             "disklet_agent_ends_total{how=\"crashed\"} 1",
             "disklet_agent_pauses_total{reason=\"DiskFull\"} 1",
+            "disklet_agent_images_removed_total 3",
+            "disklet_agent_prepull_failures_total 1",
         ] {
             assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
         }

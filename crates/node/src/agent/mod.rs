@@ -11,8 +11,10 @@
 //! what it says to launchers.
 
 mod cluster;
+mod images;
 mod link;
 mod machine;
+mod mappings;
 mod metrics;
 mod planning;
 mod pod;
@@ -40,6 +42,7 @@ use tokio::net::TcpListener;
 
 use self::cluster::Cluster;
 use self::machine::{Machine, Told, Unwanted};
+use self::mappings::Mappings;
 use self::metrics::Metrics;
 use self::pod::{LauncherPod, uid_of};
 use crate::failure::{Failure, Result};
@@ -81,6 +84,10 @@ pub(crate) struct AgentArgs {
     )]
     connect: String,
 
+    /// Disklet's own namespace, whose mappings of images' names count; none if absent
+    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE")]
+    namespace: Option<String>,
+
     /// How to log; DISKLET_LOG chooses what
     #[arg(long, value_enum, default_value_t = LogFormat::Json, value_name = "FORMAT")]
     log_format: LogFormat,
@@ -99,6 +106,7 @@ struct Shared {
     config: Config,
     metrics: Metrics,
     cluster: Cluster,
+    mappings: Mappings,
     node: String,
     uri: String,
 }
@@ -141,10 +149,16 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
     wait_for_libvirt(uri)?;
     trial::decide(&mut config, Some(uri))?;
     let (news, heard) = channel();
+    let mappings = Mappings::default();
+    let followed = mappings
+        .clone()
+        .follow(client.clone(), args.namespace.clone());
+    runtime.spawn(followed);
     let shared = Shared {
         config,
         metrics: metrics.clone(),
         cluster: Cluster::new(client.clone(), runtime.handle().clone(), &args.node),
+        mappings,
         node: args.node.clone(),
         uri: uri.clone(),
     };
@@ -158,8 +172,10 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
     runtime.spawn(told);
     health.set_ready(true);
     tracing::info!(node = args.node, "the agent is ready");
+    let shared = Arc::new(shared);
+    images::keep(&shared);
     Supervisor {
-        shared: Arc::new(shared),
+        shared,
         machines: HashMap::new(),
         news,
     }

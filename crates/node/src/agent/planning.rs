@@ -1,22 +1,27 @@
 //! From a launcher pod to a plan: the VM object, and whatever its plan looks
 //! for, come from the API server as text and are read as files would be.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use disklet::manifests::look;
-use disklet::pull::{Observer, ensure};
-use disklet::report::with_causes;
+use disklet::pull::{Order, Tenant, ensure_for};
 use disklet::store::{Reliance, Store};
 use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostics, Origin, Severity};
-use disklet_core::facts::{Fact, Facts, Questions};
+use disklet_core::facts::{Facts, ImageFact, Questions};
+use disklet_core::images::{Keyring, PullPolicy};
 use disklet_core::manifest::{Input, Objects};
+use disklet_core::names::Sha256;
 use disklet_core::plan::{Claimed, Plan, Source};
 use disklet_core::resolve::{Reference, resolve_asking};
+use disklet_core::units::ByteSize;
 use serde_json::Value;
 
+use super::Shared;
 use super::cluster::Cluster;
+use super::mappings::Mappings;
 use super::pod::LauncherPod;
+use super::progress::{Missing, Told, missing};
 use super::tokens;
 use crate::executor::demand_supported;
 use crate::failure::{Failure, Result};
@@ -27,6 +32,8 @@ pub(super) enum NoPlan {
     /// The VM's author, or whoever made what it refers to, has to change
     /// something.
     Refused(String),
+    /// An image does not come.
+    NoImage(Missing),
     /// Something did not work, and may work later.
     Failed(Failure),
 }
@@ -49,39 +56,44 @@ pub(super) struct Planned {
 struct Known<'k> {
     cluster: &'k Cluster,
     config: &'k Config,
+    mappings: &'k Mappings,
     pod: &'k LauncherPod,
     texts: Vec<Value>,
     asked: BTreeSet<Reference>,
 }
 
-/// Plans a launcher's VM, and has its images in the store.
+/// Plans a launcher's VM, and has its images in the store. `earlier` are those that
+/// it has had, by their names: what stands on them goes on with them.
 pub(super) fn plan(
     cluster: &Cluster,
-    config: &Config,
+    shared: &Shared,
     pod: &LauncherPod,
-    observer: &dyn Observer,
+    earlier: &BTreeMap<String, String>,
+    progress: &Told<'_>,
 ) -> std::result::Result<Planned, NoPlan> {
     let Some(vm) = cluster.vm(pod)? else {
         return Err(NoPlan::Refused("the pod's VM object is gone".to_owned()));
     };
     let generation = vm["metadata"]["generation"].as_i64();
+    let config = &shared.config;
     let mut known = Known {
         cluster,
         config,
+        mappings: &shared.mappings,
         pod,
         texts: vec![vm],
         asked: BTreeSet::new(),
     };
     known.gather()?;
-    known.fetch_images(observer)?;
     let store = Store::configured(config);
+    let fetched = known.fetch_images(&store, earlier, progress)?;
     let unread = |error| Failure::new("the image store cannot be read").because(error);
     let images = store.rely().map_err(unread)?;
     let (objects, _) = known.objects();
     let mut facts = known.facts(&objects)?;
-    store
-        .answer(&Questions::of(&objects, config), &mut facts)
-        .map_err(unread)?;
+    // What was found for this tenant, not what a name stands for by now.
+    facts.images = fetched;
+    demand_images(&store, &facts)?;
     let plan = known.resolve(&facts)?;
     demand_supported(&plan)?;
     demand_claims(&plan, pod)?;
@@ -90,6 +102,18 @@ pub(super) fn plan(
         generation,
         images,
     })
+}
+
+/// What was fetched may have been removed again before it was relied on.
+fn demand_images(store: &Store, facts: &Facts) -> Result<()> {
+    for (name, fact) in &facts.images {
+        if !store.disk(&fact.digest).exists() {
+            let what = format!("image {name} was removed while it was about to be used");
+            return Err(Failure::new(what).into_outage());
+        }
+        store.touch(&fact.digest);
+    }
+    Ok(())
 }
 
 /// A volume is opened by the kubelet or by QEMU, never by both. The launcher may
@@ -177,21 +201,70 @@ impl Known<'_> {
     }
 
     /// Only for manifests that are right.
-    fn fetch_images(&self, observer: &dyn Observer) -> std::result::Result<(), NoPlan> {
+    fn fetch_images(
+        &self,
+        store: &Store,
+        earlier: &BTreeMap<String, String>,
+        progress: &Told<'_>,
+    ) -> std::result::Result<BTreeMap<String, ImageFact>, NoPlan> {
         let (objects, _) = self.objects();
-        let mut facts = self.facts(&objects)?;
-        self.resolve(&facts)?;
-        Store::configured(self.config)
-            .answer(&Questions::of(&objects, self.config), &mut facts)
-            .map_err(|error| Failure::new("the image store cannot be read").because(error))?;
+        self.resolve(&self.facts(&objects)?)?;
+        let keyring = self.keyring(progress)?;
+        let mut fetched = BTreeMap::new();
         for image in objects.images() {
-            if facts.image(image) == Fact::Unknown {
-                ensure(self.config, image, observer)
-                    .map_err(|error| Failure::new(with_causes(&error)))?;
+            let before = earlier.get(image.as_written());
+            if let Some(fact) = before.and_then(|digest| on_node(store, digest)) {
+                fetched.insert(image.name().to_owned(), fact);
+                continue;
+            }
+            let tenant = Tenant {
+                keyring: &keyring,
+                policy: policy_of(&objects),
+            };
+            let order = Order {
+                mapping: self.mappings.now()?,
+                ..Order::of(image)
+            };
+            let fact = ensure_for(self.config, &tenant, &order, progress)
+                .map_err(|error| NoPlan::NoImage(missing(&error)))?;
+            progress.has(image, &fact);
+            fetched.insert(image.name().to_owned(), fact);
+        }
+        Ok(fetched)
+    }
+
+    /// The credentials of the pod. One that is missing or wrong may not be needed:
+    /// it is told, and the others are tried, as the kubelet does.
+    fn keyring(&self, progress: &Told<'_>) -> Result<Keyring> {
+        let mut keyring = Keyring::default();
+        for name in &self.pod.pull_secrets {
+            let key = (self.pod.namespace.clone(), name.clone());
+            let taken = match self.cluster.get(&Reference::Secret(key)) {
+                Ok(Some(secret)) => keyring.take(&secret),
+                Ok(None) => Err("there is no such Secret".to_owned()),
+                Err(failure) if failure.is_outage() => return Err(failure),
+                Err(failure) => Err(failure.to_string()),
+            };
+            if let Err(why) = taken {
+                progress.unusable_secret(name, &why);
             }
         }
-        Ok(())
+        Ok(keyring)
     }
+}
+
+/// An image by the digest that a VM's record has.
+fn on_node(store: &Store, digest: &str) -> Option<ImageFact> {
+    let digest = Sha256::parse_hex(digest)?;
+    let size = store.disk(&digest).metadata().ok()?.len();
+    let size = ByteSize::from_bytes(size);
+    Some(ImageFact { digest, size })
+}
+
+/// That of the VM pod; VM objects do not say.
+fn policy_of(objects: &Objects) -> PullPolicy {
+    let pod = objects.vm_pods.first();
+    pod.map_or(PullPolicy::default(), |pod| pod.container.pull_policy)
 }
 
 /// Everything that is wrong: what, in which field, and what to do.

@@ -42,6 +42,9 @@ pub(super) struct LauncherPod {
     pub(super) runs: Option<Incarnation>,
     /// The claims that the kubelet mounts or maps for it.
     pub(super) opened: BTreeSet<String>,
+    /// The Secrets for servers of images. The API server has put those of its
+    /// ServiceAccount here, if its author named none.
+    pub(super) pull_secrets: Vec<ObjectName>,
     restart: Restart,
 }
 
@@ -65,6 +68,7 @@ impl LauncherPod {
         let first = Self {
             vm: owner(pod, name).map(Vm::Object).or_else(|| vm_pod(pod))?,
             opened: opened(spec),
+            pull_secrets: pull_secrets(spec),
             restart: match spec.restart_policy.as_deref() {
                 Some("Never") => Restart::Never,
                 Some("OnFailure") => Restart::OnFailure,
@@ -127,6 +131,7 @@ impl LauncherPod {
             answers: None,
             runs: None,
             opened: BTreeSet::new(),
+            pull_secrets: Vec::new(),
             restart: Restart::Never,
         })
     }
@@ -180,6 +185,12 @@ fn opened(spec: &PodSpec) -> BTreeSet<String> {
     let volumes = volumes.filter(|volume| used.contains(&volume.name));
     let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
     claims.map(|claim| claim.claim_name.clone()).collect()
+}
+
+fn pull_secrets(spec: &PodSpec) -> Vec<ObjectName> {
+    let named = spec.image_pull_secrets.iter().flatten();
+    let named = named.filter_map(|secret| ObjectName::parse(&secret.name).ok());
+    named.collect()
 }
 
 /// The UID of the VM object that owns it.

@@ -1,5 +1,6 @@
 //! What a record says.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use disklet_core::plan::Plan;
@@ -28,6 +29,9 @@ pub(crate) struct Record {
     /// The digests of the images that it uses: they stay in the store.
     #[serde(default)]
     pub(crate) images: Vec<String>,
+    /// Which of them each name of an image stood for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) image_names: BTreeMap<String, String>,
     /// What may be there because of it, in the order of making.
     pub(crate) made: Vec<Made>,
 }
@@ -128,6 +132,10 @@ impl Record {
             pod: plan.launcher.as_ref().map(|it| it.pod.to_string()),
             disks: plan.disks.len(),
             images: plan.images().map(|digest| digest.to_string()).collect(),
+            image_names: plan
+                .named_images()
+                .map(|(image, digest)| (image.as_written().to_owned(), digest.to_string()))
+                .collect(),
             made,
         }
     }

@@ -2,6 +2,7 @@
 //! it, runs these tests and ends it.
 
 pub(crate) mod guests;
+pub(crate) mod images;
 pub(crate) mod pods;
 pub(crate) mod storage;
 
@@ -100,6 +101,14 @@ impl Tenant {
         }
     }
 
+    /// Runs kubectl in Disklet's own namespace, which stays.
+    pub(crate) fn apply_to_disklet(manifest: &str) {
+        let mut kubectl = Command::new("kubectl");
+        kubectl.args(["-n", "disklet"]);
+        let (applied, told) = try_apply(kubectl, manifest);
+        assert!(applied, "{told}\n{manifest}");
+    }
+
     /// One who has rights in its namespace, and nowhere else.
     pub(crate) fn with_own_rights(name: &str) -> Self {
         let mut tenant = Self::new(name);
@@ -137,20 +146,7 @@ impl Tenant {
 
     /// What kubectl says to a manifest, whether or not it is taken.
     pub(crate) fn try_apply(&self, manifest: &str) -> (bool, String) {
-        let mut kubectl = self.command();
-        kubectl.args(["apply", "-f", "-"]);
-        kubectl
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = kubectl.spawn().expect("kubectl starts");
-        let mut stdin = child.stdin.take().expect("there is a pipe");
-        stdin.write_all(manifest.as_bytes()).expect("kubectl reads");
-        drop(stdin);
-        let output = child.wait_with_output().expect("kubectl ends");
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        (output.status.success(), text)
+        try_apply(self.command(), manifest)
     }
 
     /// One field of an object; nothing if there is no such thing.
@@ -196,6 +192,23 @@ impl Tenant {
         let events = self.try_kubectl(&["get", "events"]).1;
         format!("{object}\n{events}")
     }
+}
+
+/// What kubectl says to a manifest, and whether it is taken.
+fn try_apply(mut kubectl: Command, manifest: &str) -> (bool, String) {
+    kubectl.args(["apply", "-f", "-"]);
+    kubectl
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = kubectl.spawn().expect("kubectl starts");
+    let mut stdin = child.stdin.take().expect("there is a pipe");
+    stdin.write_all(manifest.as_bytes()).expect("kubectl reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("kubectl ends");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    (output.status.success(), text)
 }
 
 impl Drop for Tenant {

@@ -171,11 +171,11 @@ pub(crate) fn host_path(path: &Path) -> String {
 
 /// A process that lives until its stdin ends: when this is dropped, or when the test
 /// is gone.
-struct Tied(Child);
+pub(super) struct Tied(Child);
 
 impl Tied {
     /// Returns its first line.
-    fn start(command: &mut Command) -> (Self, String) {
+    pub(super) fn start(command: &mut Command) -> (Self, String) {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut line = String::new();
@@ -233,6 +233,17 @@ spec: {{attachRequired: false}}
     }
 }
 
+/// A server of `script/lib/servers`, on the node's loopback.
+pub(super) fn server_on_node(script: &str, directory: &Path) -> Command {
+    let machine = cluster_directory().join(NODE).join("machine.pid");
+    let machine = fs::read_to_string(machine).expect("the node runs");
+    let machine = machine.split(' ').next().expect("a process");
+    let mut command = Command::new(repository().join("script/lib/servers").join(script));
+    command.arg("run").arg(directory);
+    command.env("SERVER_NETWORK", format!("/proc/{machine}/ns/net"));
+    command
+}
+
 /// A server of `script/lib/servers` on the node's loopback, where volumes of its VMs
 /// reach it, and at its address, where VMs may name it.
 pub(crate) struct Server {
@@ -245,13 +256,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(tenant: &Tenant, kind: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("disklet-{kind}-{}", tenant.name));
-        let machine = cluster_directory().join(NODE).join("machine.pid");
-        let machine = fs::read_to_string(machine).expect("the node runs");
-        let machine = machine.split(' ').next().expect("a process");
-        let servers = repository().join("script/lib/servers");
-        let mut command = Command::new(servers.join(format!("{kind}.sh")));
-        command.arg("run").arg(&directory);
-        command.env("SERVER_NETWORK", format!("/proc/{machine}/ns/net"));
+        let mut command = server_on_node(&format!("{kind}.sh"), &directory);
         let address = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
         let address = run(Command::new("kubectl").args(["get", "node", NODE, "-o", address]));
         command.env("SERVER_ADDRESS", &address);

@@ -34,15 +34,23 @@ pub(super) struct Rest<'v> {
     pub(super) validator: &'v Validator,
 }
 
+/// What a server is asked for.
+#[derive(Debug, Clone, Copy)]
+enum Asked<'v> {
+    All,
+    Rest(Rest<'v>),
+    /// Whether it has another one.
+    Unless(&'v Validator),
+}
+
 impl<'a> Client<'a> {
     pub(in crate::pull) fn new(address: &'a Address) -> Result<Self> {
         let transport = &address.transport;
-        let authorization = match &transport.credentials_file {
-            Some(path) => Some(read_authorization(path)?),
-            None => address
-                .url
-                .login()
-                .map(|login| basic(login.user.expose(), login.password.expose())),
+        let of_tenant = || transport.authorization.clone();
+        let authorization = match (&transport.credentials_file, address.url.login()) {
+            (Some(path), _) => Some(read_authorization(path)?),
+            (None, Some(login)) => Some(basic(login.user.expose(), login.password.expose())),
+            (None, None) => of_tenant(),
         };
         Ok(Self {
             certificates: Certificates::read(&transport.tls)?,
@@ -57,22 +65,40 @@ impl<'a> Client<'a> {
 
     /// The file, or its rest: whichever the server sends.
     pub(super) fn get(&self, rest: Option<Rest<'_>>) -> Result<Answer> {
+        let (url, response) = self.follow(rest.map_or(Asked::All, Asked::Rest))?;
+        match response.status().as_u16() {
+            200 | 206 => right_part(Answer::of(response, &url.to_string())?, &url, rest),
+            416 if has_part(&response, rest) => {
+                let why = "the server does not send the part that it was asked for (status 416)";
+                Err(wrong_part(&url.to_string(), why))
+            }
+            status => Err(self.refused(&url, status)),
+        }
+    }
+
+    /// Whether the server gives us the file, and it is still the same.
+    pub(in crate::pull) fn has_still(&self, validator: &Validator) -> Result<bool> {
+        let (url, response) = self.follow(Asked::Unless(validator))?;
+        match response.status().as_u16() {
+            304 => Ok(true),
+            // It does not care what we have; no more of it is read.
+            200 => {
+                let answer = Answer::of(response, &url.to_string())?;
+                Ok(answer.validator.as_ref() == Some(validator))
+            }
+            status => Err(self.refused(&url, status)),
+        }
+    }
+
+    /// The answer of whom the address leads to.
+    fn follow(&self, asked: Asked<'_>) -> Result<(Url, Response<Body>)> {
         let mut url = self.address.url.clone();
         let most = self.address.transport.max_redirects;
         for _ in 0..=most {
-            let response = self.ask(&url, rest)?;
-            let status = response.status().as_u16();
-            match status {
-                200 | 206 => {
-                    return right_part(Answer::of(response, &url.to_string())?, &url, rest);
-                }
-                416 if has_part(&response, rest) => {
-                    let why =
-                        "the server does not send the part that it was asked for (status 416)";
-                    return Err(wrong_part(&url.to_string(), why));
-                }
+            let response = self.ask(&url, asked)?;
+            match response.status().as_u16() {
                 301 | 302 | 303 | 307 | 308 => url = redirected(&url, &response)?,
-                _ => return Err(self.refused(&url, status)),
+                _ => return Ok((url, response)),
             }
         }
         Err(PullError::new(
@@ -81,7 +107,7 @@ impl<'a> Client<'a> {
         ))
     }
 
-    fn ask(&self, url: &Url, rest: Option<Rest<'_>>) -> Result<Response<Body>> {
+    fn ask(&self, url: &Url, asked_for: Asked<'_>) -> Result<Response<Body>> {
         // Neither words nor certificates go to whom the user has not named.
         let is_trusted = url.is_same_origin(&self.address.url);
         let agent = agent(url, &self.address.transport, &self.certificates, is_trusted)?;
@@ -91,10 +117,20 @@ impl<'a> Client<'a> {
         if let Some(words) = self.authorization.as_ref().filter(|_| is_trusted) {
             request = request.header(header::AUTHORIZATION, words.expose());
         }
-        if let Some(rest) = rest {
-            request = request
-                .header(header::RANGE, format!("bytes={}-", rest.from))
-                .header(header::IF_RANGE, rest.validator.as_str());
+        match asked_for {
+            Asked::All => {}
+            Asked::Rest(rest) => {
+                request = request
+                    .header(header::RANGE, format!("bytes={}-", rest.from))
+                    .header(header::IF_RANGE, rest.validator.as_str());
+            }
+            Asked::Unless(validator) => {
+                let condition = match validator {
+                    Validator::Etag(_) => header::IF_NONE_MATCH,
+                    Validator::LastModified(_) => header::IF_MODIFIED_SINCE,
+                };
+                request = request.header(condition, validator.as_str());
+            }
         }
         request.call().map_err(|error| unreachable(url, error))
     }
@@ -176,7 +212,7 @@ fn unreachable(url: &Url, error: ureq::Error) -> PullError {
             .because(error)
             .help("an authority of your own is said with caFile of a transport, see docs/formats/image-mapping.md"),
         ureq::Error::Other(why) if why.is::<Closed>() => {
-            PullError::new(PullErrorKind::Denied, format!("{url}: {why}")).help(
+            PullError::new(PullErrorKind::Closed, format!("{url}: {why}")).help(
                 "the administrator says which networks are closed, with networks in the configuration",
             )
         }

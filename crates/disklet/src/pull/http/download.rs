@@ -120,6 +120,11 @@ impl<'d> Download<'d> {
         self.total
     }
 
+    /// By what the server knows the file again.
+    pub(in crate::pull) fn validator(&self) -> Option<&Validator> {
+        self.validator.as_ref()
+    }
+
     /// How much was there before.
     pub(in crate::pull) fn kept(&self) -> u64 {
         self.kept

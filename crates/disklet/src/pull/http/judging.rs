@@ -95,7 +95,7 @@ mod tests {
     fn a_closed_network_is_not_connected_to() {
         for host in ["127.0.0.1", "localhost", "[::1]", "2130706433"] {
             let (kind, why) = said(&format!("http://{host}:1/disk.img"), Networks::of_tenants());
-            assert_eq!(kind, PullErrorKind::Denied, "{why}");
+            assert_eq!(kind, PullErrorKind::Closed, "{why}");
             assert!(why.contains("leads to "), "{why}");
         }
     }
@@ -114,7 +114,7 @@ mod tests {
         networks.deny.push(Subnet::parse("127.0.0.2").unwrap());
         let (kind, why) = said(&format!("http://127.0.0.1:{port}/disk.img"), networks);
         server.join().unwrap();
-        assert_eq!(kind, PullErrorKind::Denied, "{why}");
+        assert_eq!(kind, PullErrorKind::Closed, "{why}");
         assert!(why.contains("127.0.0.2/32"), "{why}");
     }
 }

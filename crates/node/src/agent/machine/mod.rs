@@ -25,6 +25,7 @@ use super::pod::{Incarnation, LauncherPod};
 use super::status::{Standing, news, pod_status, says_alive, status};
 use crate::failure::Result;
 use crate::libvirt::Event;
+use start::NotStarted;
 
 pub(super) use unwanted::Unwanted;
 
@@ -160,19 +161,19 @@ impl Machine {
             return;
         };
         let begin = Instant::now();
-        let (ended, guest) = match self.start(&link) {
+        let (ended, reason, guest) = match self.start(&link) {
             Ok(guest) => {
                 if !guest.found {
                     self.shared.metrics.started(begin.elapsed());
                 }
-                (self.attend(&link, &guest, launcher), Some(guest))
+                (self.attend(&link, &guest, launcher), None, Some(guest))
             }
-            Err(ended) => (ended, None),
+            Err(NotStarted { ended, reason }) => (ended, reason, None),
         };
         self.shared.metrics.ended(ended.how);
         tracing::info!(vm = self.pod.full_name(), how = ?ended.how, "ended: {}", ended.why);
         self.free(self.pod.comes_back(ended.how));
-        let standing = end_in_words(&ended);
+        let standing = end_in_words(&ended, reason);
         let guest = guest.unwrap_or_else(|| Guest::new(Uuid::nil(), None, None));
         let mut told = Ok(());
         if !self.gone {
@@ -263,12 +264,14 @@ impl Machine {
     }
 }
 
-fn end_in_words(ended: &Ended) -> Standing {
+/// `reason` is the word for it, if it is another than the usual one.
+fn end_in_words(ended: &Ended, reason: Option<&'static str>) -> Standing {
     let why = ended.why.clone();
-    match ended.how {
-        How::Off | How::Killed => Standing::Ended(why),
-        How::Crashed => Standing::Failed("Crashed", why),
-        How::Refused => Standing::Failed("Refused", why),
-        How::Failed => Standing::Failed("NotStarted", why),
-    }
+    let usual = match ended.how {
+        How::Off | How::Killed => return Standing::Ended(why),
+        How::Crashed => "Crashed",
+        How::Refused => "Refused",
+        How::Failed => "NotStarted",
+    };
+    Standing::Failed(reason.unwrap_or(usual), why)
 }

@@ -7,29 +7,55 @@ use super::{AGAIN, Guest, Machine};
 use crate::agent::link::Link;
 use crate::agent::planning::{NoPlan, Planned, plan};
 use crate::agent::pod::LauncherPod;
-use crate::agent::progress::Told as Progress;
+use crate::agent::progress::{Missing, Told as Progress};
 use crate::failure::Result;
 use crate::libvirt::{End, Libvirt, State};
 use crate::record::{Held, Phase, Record, Records};
 use crate::verbs::Node;
 
+/// How it came that there is no guest.
+pub(super) struct NotStarted {
+    pub(super) ended: Ended,
+    /// The word for it, if it is another than of other ends of that kind.
+    pub(super) reason: Option<&'static str>,
+}
+
+impl NotStarted {
+    fn without(image: Missing) -> Self {
+        let reason = Some(image.reason());
+        let (how, why) = match image {
+            Missing::Refused(why) => (How::Refused, why),
+            Missing::Failed(why) => (How::Failed, why),
+        };
+        let ended = Ended { how, why };
+        Self { ended, reason }
+    }
+}
+
 impl Machine {
     /// Has the guest run, or finds it running.
-    pub(super) fn start(&self, link: &Link) -> std::result::Result<Guest, Ended> {
-        let refused = |how: How, why: String| Ended { how, why };
+    pub(super) fn start(&self, link: &Link) -> std::result::Result<Guest, NotStarted> {
+        let ended = |how: How, why: String| NotStarted {
+            ended: Ended { how, why },
+            reason: None,
+        };
         loop {
-            let failure = match self.try_start(link) {
+            let no_plan = match self.try_start(link) {
                 Ok(guest) => return Ok(guest),
-                Err(NoPlan::Refused(why)) => return Err(refused(How::Refused, why)),
-                Err(NoPlan::Failed(failure)) => failure,
+                Err(no_plan) => no_plan,
             };
-            if self.unwanted.is_set() {
-                return Err(refused(How::Off, "it was ended before it ran".to_owned()));
-            }
+            let failure = match no_plan {
+                NoPlan::Refused(why) => return Err(ended(How::Refused, why)),
+                _ if self.unwanted.is_set() => {
+                    return Err(ended(How::Off, "it was ended before it ran".to_owned()));
+                }
+                NoPlan::NoImage(missing) => return Err(NotStarted::without(missing)),
+                NoPlan::Failed(failure) => failure,
+            };
             // Without libvirt or the API server nobody can say whether the VM is
             // wrong.
             if !failure.is_outage() {
-                return Err(refused(How::Failed, failure.to_string()));
+                return Err(ended(How::Failed, failure.to_string()));
             }
             let what = failure.to_string();
             let _ = link.say(&FromAgent::Working { what });
@@ -42,8 +68,12 @@ impl Machine {
         let libvirt = self.libvirt()?;
         let records = Records::of(&shared.config);
         let before = self.record_of_launcher(&records, &libvirt)?;
-        let progress = Progress::new(link, &self.unwanted);
-        let planned = plan(&self.cluster(), &shared.config, &self.pod, &progress);
+        let cluster = self.cluster();
+        let progress = Progress::new(link, &self.unwanted, &cluster, &self.pod);
+        // A pod that is started again has its volumes, and the images below them.
+        let earlier = before.as_ref().map(|record| record.image_names.clone());
+        let earlier = earlier.unwrap_or_default();
+        let planned = plan(&cluster, shared, &self.pod, &earlier, &progress);
         if let Some(record) = before.filter(|record| record.phase == Phase::Running)
             && let Some(state) = libvirt.state(record.uuid)?
             && !matches!(state, State::Off(End::Unknown))
@@ -145,6 +175,8 @@ fn why_not_ours(record: &Record, pod: &LauncherPod) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use disklet_core::names::PodUid;
 
     use super::*;
@@ -161,6 +193,7 @@ mod tests {
             pod: pod.map(str::to_owned),
             disks: 1,
             images: Vec::new(),
+            image_names: BTreeMap::new(),
             made: Vec::new(),
         }
     }
