@@ -29,6 +29,8 @@ impl std::fmt::Debug for Teller {
 
 /// The API server takes no more.
 const LONGEST: usize = 1024;
+/// Nor longer names.
+const LONGEST_NAME: usize = 253;
 
 impl Teller {
     /// Tells in the name of `program`.
@@ -57,7 +59,7 @@ impl Teller {
         let name = about.name.clone().unwrap_or_default();
         let event = Event {
             metadata: ObjectMeta {
-                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+                name: Some(event_name(&name, now)),
                 namespace: Some(namespace.clone()),
                 ..ObjectMeta::default()
             },
@@ -77,5 +79,29 @@ impl Teller {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         events.create(&PostParams::default(), &event).await?;
         Ok(())
+    }
+}
+
+/// The object's name, as far as there is room for it, and when.
+fn event_name(about: &str, now: Timestamp) -> String {
+    let when = format!(".{:x}", now.as_nanosecond());
+    let name: String = about.chars().take(LONGEST_NAME - when.len()).collect();
+    // What comes before a dot ends with a letter or a digit.
+    format!("{}{when}", name.trim_end_matches(['-', '.']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_of_whatever_has_a_long_name_has_a_name() {
+        let now = Timestamp::from_nanosecond(0x1234_5678_9abc_def0).unwrap();
+        assert_eq!(event_name("vm", now), "vm.123456789abcdef0");
+        let long = format!("{}-.{}", "a".repeat(235), "b".repeat(16));
+        assert_eq!(long.len(), 253);
+        let name = event_name(&long, now);
+        assert_eq!(name, format!("{}.123456789abcdef0", "a".repeat(235)));
+        assert_eq!(event_name(&"a".repeat(253), now).len(), 253);
     }
 }
