@@ -138,12 +138,14 @@ async fn attend<C: Counts>(
     let is_ending = ending.clone();
     let asked = Arc::new(Notify::new());
     let first = Arc::clone(&asked);
+    // Connections are counted by who holds the peer: one each, whatever is under way.
+    let connected = Arc::new((shared, peer));
     let service = service_fn(move |request| {
         first.notify_one();
-        let (shared, peer) = (Arc::clone(&shared), Arc::clone(&peer));
-        let is_ending = is_ending.clone();
+        let (connected, is_ending) = (Arc::clone(&connected), is_ending.clone());
         async move {
-            let mut response = shared.respond(request, &peer).await;
+            let (shared, peer) = &*connected;
+            let mut response = shared.respond(request, peer).await;
             // Who is asked to go elsewhere by an answer loses no request. Who is no API
             // server does not stay.
             if *is_ending.borrow() || response.status() != StatusCode::OK {
