@@ -109,8 +109,15 @@ pub struct Networks {
     pub web: Option<bool>,
 }
 
-/// Links of the node and, on clouds, their metadata.
-const LINKS: [&str; 3] = ["169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128"];
+/// Links of the node, and where clouds have their metadata: most have it at a link.
+const LINKS: [&str; 6] = [
+    "169.254.0.0/16",
+    "fe80::/10",
+    "fd00:ec2::254/128",
+    "fd20:ce::254/128",
+    "100.100.100.200/32",
+    "168.63.129.16/32",
+];
 
 /// The node itself; what has no address at all is the node, too.
 const LOOPBACK: [&str; 4] = ["127.0.0.0/8", "0.0.0.0/8", "::1/128", "::/128"];
@@ -219,7 +226,15 @@ mod tests {
     fn metadata_is_denied_and_the_node_itself_to_tenants() {
         let denied = |networks: &Networks, text: &str| networks.denied(text.parse().unwrap());
         let (owner, tenants) = (Networks::of_owner(), Networks::of_tenants());
-        for metadata in ["169.254.169.254", "fe80::1", "::ffff:169.254.169.254"] {
+        for metadata in [
+            "169.254.169.254",
+            "fe80::1",
+            "::ffff:169.254.169.254",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "100.100.100.200",
+            "168.63.129.16",
+        ] {
             assert!(denied(&owner, metadata).is_some(), "{metadata}");
             assert!(denied(&tenants, metadata).is_some(), "{metadata}");
         }

@@ -83,6 +83,8 @@ const INSTALLATIONS: [(&str, &[&str]); 3] = [
             "--kubelet-root",
             "/srv/kubelet: root",
             "--no-low-ports",
+            "--metrics-address",
+            "0.0.0.0:9474",
         ],
     ),
 ];
@@ -134,6 +136,16 @@ fn wrong_options_are_refused_with_a_reason() {
         (&["--raw-devices", ""], "rawDevices: []"),
         (&["--node-selector", "vms"], "not a label"),
         (&["--node-selector", "v ms=1"], "not a label"),
+        (
+            &["--node-selector", "a=b", "--node-selector", "a=c"],
+            "another value",
+        ),
+        (&["--image=-x"], "begins with a letter or a digit"),
+        (
+            &["--metrics-address", "192.0.2.1:9473"],
+            "that all nodes have",
+        ),
+        (&["--metrics-address", "0.0.0.0:0"], "that all nodes have"),
         (&["--config", "missing.yaml"], "missing.yaml"),
         (
             &["--config", "crd.golden.yaml"],

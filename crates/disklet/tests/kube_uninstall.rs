@@ -32,16 +32,56 @@ spec:
       - source: {pvc: {claimname: disk}}
 ";
 
+/// A VM pod's launcher, as the webhook would have made it, and beside it somebody's own pod.
+const PODS: &str = "
+apiVersion: v1
+kind: Pod
+metadata:
+  name: pod
+  labels: {disklet.io/vm: pod}
+  annotations: {disklet.io/vm-pod: '{\"containers\": []}'}
+  finalizers: [disklet.io/agent]
+spec:
+  containers: [{name: vm, image: example.com/disklet}]
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: own
+  labels: {disklet.io/vm: not-a-vm}
+spec:
+  containers: [{name: main, image: example.com/own}]
+";
+
+/// Where it is uninstalled from: the account of other tests stays.
+const ELSEWHERE: &str = "disklet-elsewhere";
+
+/// The rights are the controller's, and an installation elsewhere has them, too.
+fn be_installed_elsewhere() {
+    controller::have_rights();
+    let account = json!([{"op": "add", "path": "/subjects/-", "value": {
+        "kind": "ServiceAccount", "name": "disklet-controller", "namespace": ELSEWHERE,
+    }}]);
+    let patch = account.to_string();
+    let binding = "clusterrolebinding/disklet-controller";
+    kubectl(&["patch", binding, "--type=json", "-p", &patch]);
+}
+
+fn uninstall(namespace: &str, options: &[&str]) -> (bool, String) {
+    let mut disklet = Command::new(env!("CARGO_BIN_EXE_disklet"));
+    disklet.args(["uninstall", "--namespace", namespace]);
+    let output = disklet.args(options).output().unwrap();
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (output.status.success(), said)
+}
+
 /// What uninstalling says; VMs of earlier tests may still be going.
 fn uninstalled(options: &[&str]) -> String {
     let mut said = String::new();
     eventually("Disklet is uninstalled", || {
-        let mut disklet = Command::new(env!("CARGO_BIN_EXE_disklet"));
-        // The account of other tests stays.
-        disklet.args(["uninstall", "--namespace", "disklet-elsewhere"]);
-        let output = disklet.args(options).output().unwrap();
-        said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        output.status.success()
+        let (is_done, told) = uninstall(ELSEWHERE, options);
+        said = told;
+        is_done
     });
     said
 }
@@ -60,6 +100,7 @@ fn labelled() -> String {
 #[ignore = "needs script/kube"]
 fn what_stays_is_held_by_nobody() {
     let place = Place::new("uninstall");
+    be_installed_elsewhere();
     let controller = Controller::start();
     place.volume(
         "disk",
@@ -88,6 +129,15 @@ fn what_stays_is_held_by_nobody() {
     let another = format!("node/{another}");
     label(&another, "kubectl");
 
+    // Somebody else's installation is not touched.
+    let (is_done, said) = uninstall("wrong", &[]);
+    let where_it_is = format!(
+        "installed in namespace {}, not in wrong",
+        controller::NAMESPACE
+    );
+    assert!(!is_done && said.contains(&where_it_is), "{said}");
+    kubectl(&["get", "clusterrole/disklet-controller"]);
+
     // Nothing is changed by looking.
     let said = uninstalled(&["--dry-run"]);
     let kept = format!("VM {}/kept would be held no more", place.namespace());
@@ -104,4 +154,60 @@ fn what_stays_is_held_by_nobody() {
     place.kubectl(&["delete", "vm", "kept", "--timeout=20s"]);
     place.kubectl(&["delete", "pvc", "disk", "--timeout=20s"]);
     kubectl(&["delete", &another]);
+}
+
+/// The kubelet ends what is deleted, and the agent lets go of it.
+fn frees(place: &Place, pod: &str) {
+    place.eventually(&format!("pod/{pod}"), |pod| {
+        pod["metadata"]["deletionTimestamp"].is_string()
+    });
+    place.ended(pod);
+    place.agent_lets_go(pod);
+}
+
+#[test]
+#[ignore = "needs script/kube"]
+fn by_force_vm_objects_and_vm_pods_go_first() {
+    let place = Place::new("force");
+    be_installed_elsewhere();
+    let controller = Controller::start();
+    place.volume(
+        "disk",
+        json!({"iscsi": {"targetPortal": "192.0.2.1:3260", "iqn": "iqn.2026-01.com.example:disk", "lun": 2}}),
+    );
+    place.claim("disk");
+    place.apply(VM);
+    place.running("kept");
+    place.create(PODS);
+    for pod in ["pod", "own"] {
+        place.run_on_a_node(pod);
+        place.set_running(pod);
+    }
+    let (is_done, said) = uninstall(ELSEWHERE, &[]);
+    let (vm, pod) = (
+        format!("{}/kept", place.namespace()),
+        format!("{}/pod", place.namespace()),
+    );
+    assert!(
+        !is_done && said.contains(&vm) && said.contains(&pod),
+        "{said}"
+    );
+    assert!(!said.contains("/own"), "{said}");
+
+    let said = std::thread::scope(|scope| {
+        let by_force = scope.spawn(|| uninstall(ELSEWHERE, &["--force", "--timeout=60"]));
+        frees(&place, "kept");
+        frees(&place, "pod");
+        let (is_done, said) = by_force.join().unwrap();
+        assert!(is_done, "{said}");
+        said
+    });
+    assert!(said.contains(&format!("deleting VM pod {pod}")), "{said}");
+    for gone in ["pod/kept", "pod/pod"] {
+        place.gone(gone);
+    }
+    let own = place.get("pod/own");
+    assert!(own["metadata"]["deletionTimestamp"].is_null());
+    // It has lost its rights meanwhile.
+    controller.kill();
 }

@@ -16,6 +16,7 @@ mod tests;
 use serde::Serialize;
 
 pub use schema::{Kind, Schema};
+pub use status::PHASES;
 
 /// The group of our kinds.
 pub const GROUP: &str = "disklet.io";

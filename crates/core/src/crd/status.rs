@@ -2,11 +2,22 @@
 
 use super::schema::Schema;
 
+/// The phases that a VM can be in. Controller and agents write no others.
+pub const PHASES: [&str; 7] = [
+    "Pending",
+    "Running",
+    "Paused",
+    "Restarting",
+    "Stopped",
+    "Succeeded",
+    "Failed",
+];
+
 pub(super) fn status() -> Schema {
     Schema::closed("What is true of the VM now.")
         .field(
             "phase",
-            Schema::text("In one word, such as Pending, Running, Stopped, Failed. conditions say why."),
+            Schema::word(PHASES, "In one word. conditions say why."),
         )
         .field(
             "observedGeneration",

@@ -34,6 +34,8 @@ impl std::fmt::Debug for Teller {
 
 /// The API server takes no more.
 const LONGEST: usize = 1024;
+/// Nor longer names.
+const LONGEST_NAME: usize = 253;
 
 impl Teller {
     /// Tells in the name of `program`.
@@ -78,7 +80,7 @@ impl Teller {
             }
         }
         let name = about.name.clone().unwrap_or_default();
-        let name = format!("{name}.{:x}", now.as_nanosecond());
+        let name = event_name(&name, now);
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
@@ -141,6 +143,14 @@ impl Recent {
     }
 }
 
+/// The object's name, as far as there is room for it, and when.
+fn event_name(about: &str, now: Timestamp) -> String {
+    let when = format!(".{:x}", now.as_nanosecond());
+    let name: String = about.chars().take(LONGEST_NAME - when.len()).collect();
+    // What comes before a dot ends with a letter or a digit.
+    format!("{}{when}", name.trim_end_matches(['-', '.']))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +186,16 @@ mod tests {
         }
         assert_eq!(recent.0.len(), Recent::MOST);
         assert_eq!(recent.again(&key("vm", "0")), None);
+    }
+
+    #[test]
+    fn an_event_of_whatever_has_a_long_name_has_a_name() {
+        let now = Timestamp::from_nanosecond(0x1234_5678_9abc_def0).unwrap();
+        assert_eq!(event_name("vm", now), "vm.123456789abcdef0");
+        let long = format!("{}-.{}", "a".repeat(235), "b".repeat(16));
+        assert_eq!(long.len(), 253);
+        let name = event_name(&long, now);
+        assert_eq!(name, format!("{}.123456789abcdef0", "a".repeat(235)));
+        assert_eq!(event_name(&"a".repeat(253), now).len(), 253);
     }
 }

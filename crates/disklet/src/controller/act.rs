@@ -262,10 +262,10 @@ pub(super) async fn patch_pod(context: &Context, key: &Key, patch: &Value) -> Re
     }
 }
 
-/// Takes the agent's finalizer off a VM pod that no agent frees.
-pub(super) async fn release_vm_pod(context: &Context, pod: &LauncherPod) -> Result<(), Failure> {
+/// Takes the agent's finalizer off a pod that no agent frees.
+pub(super) async fn release_forsaken(context: &Context, pod: &LauncherPod) -> Result<(), Failure> {
     let key = Key::of(pod);
-    warn!(pod = %key, "no agent frees the VM pod; letting it go");
+    warn!(pod = %key, "no agent frees the pod; letting it go");
     let pods: Api<LauncherPod> = Api::namespaced(context.client.clone(), &key.namespace);
     let patch = without_finalizer(pod, names::POD_FINALIZER);
     let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));

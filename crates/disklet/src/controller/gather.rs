@@ -15,7 +15,7 @@ use super::objects::{
     ClaimObject, ClassObject, Key, LauncherPod, Vm, VolumeObject, is_going, is_held,
 };
 use super::seen::{ClaimSeen, ClaimState, PodSeen, Seen, Stage};
-use super::watch::get;
+use super::watch::{Caches, get};
 use super::{launcher, read};
 
 /// A VM with all that belongs to it.
@@ -69,14 +69,14 @@ pub(super) fn gather(context: &Context, cached: Arc<Vm>) -> Option<Gathered> {
 
 fn look_at_pod(context: &Context, vm: &Vm, pod: &LauncherPod) -> PodSeen {
     let node = pod.spec.node_name.as_deref();
-    let is_node_lost = node.is_some_and(|node| is_lost(context, node));
+    let is_node_lost = node.is_some_and(|node| is_lost(&context.caches, node));
     PodSeen::of(pod, vm, is_node_lost)
 }
 
 /// A node that does not exist any more, or of which somebody has said that it is
 /// off. Silence is not enough: its VMs may well run.
-pub(super) fn is_lost(context: &Context, node: &str) -> bool {
-    match get(&context.caches.nodes, &Key::new("", node)) {
+pub(super) fn is_lost(caches: &Caches, node: &str) -> bool {
+    match get(&caches.nodes, &Key::new("", node)) {
         None => true,
         Some(node) => {
             let mut taints = node.spec.taints.iter();

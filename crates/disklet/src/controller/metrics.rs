@@ -16,6 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use disklet::cluster::process::Process;
+use disklet_core::crd::PHASES;
 
 use super::objects::Vm;
 use crate::webhook::Counts;
@@ -48,12 +49,47 @@ struct Write {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
-    reason: String,
+    reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Watched {
     resource: String,
+}
+
+/// The reasons that are counted by their names: the controller's own, the scheduler's and the
+/// kubelet's. A pod's status may have any word, and each would be a series of its own.
+const REASONS: [&str; 24] = [
+    "ClaimNotBound",
+    "Crashed",
+    "Ended",
+    "Evicted",
+    "Killed",
+    "NameTaken",
+    "NotStarted",
+    "PodRefused",
+    "Refused",
+    "SwitchedOff",
+    "ContainerCannotRun",
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ErrImagePull",
+    "ImageInspectError",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "RegistryUnavailable",
+    "RunContainerError",
+    "SchedulerError",
+    "SchedulingGated",
+    "Unschedulable",
+];
+
+/// A word that is known, or that it is another.
+fn known(words: &[&'static str], word: &str) -> &'static str {
+    let found = words.iter().find(|known| **known == word);
+    found.copied().unwrap_or("Other")
 }
 
 /// From a millisecond to half a minute.
@@ -146,7 +182,7 @@ impl Metrics {
     }
 
     pub(super) fn refused(&self, reason: &str) {
-        let reason = reason.to_owned();
+        let reason = known(&REASONS, reason);
         self.refusals.get_or_create(&Reason { reason }).inc();
     }
 
@@ -180,10 +216,10 @@ impl Collector for Vms {
         let Some(vms) = self.0.get() else {
             return Ok(());
         };
-        let mut phases: BTreeMap<String, i64> = BTreeMap::new();
+        let mut phases: BTreeMap<&'static str, i64> = BTreeMap::new();
         for vm in vms.state() {
             let phase = vm.status.phase.as_deref().unwrap_or("Pending");
-            *phases.entry(phase.to_owned()).or_default() += 1;
+            *phases.entry(known(&PHASES, phase)).or_default() += 1;
         }
         let help = "VM objects by phase";
         let mut family = encoder.encode_descriptor("vms", help, None, MetricType::Gauge)?;
@@ -192,5 +228,45 @@ impl Collector for Vms {
             ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use serde_json::json;
+
+    use super::super::status::Phase;
+    use super::super::watch::{Filling, list};
+    use super::*;
+
+    #[test]
+    fn no_tenant_makes_a_series() {
+        let mut filling = Filling::new();
+        let vm = |name: &str, phase: &str| json!({"metadata": {"name": name, "namespace": "n"}, "status": {"phase": phase}});
+        let vms = [vm("a", "Running"), vm("b", "mine"), vm("c", "yours")];
+        list(&mut filling.vms, vms);
+        let (metrics, registry) = Metrics::new(Arc::new(OnceLock::from(filling.caches.vms)));
+        for reason in ["ErrImagePull", "mine", "yours", ""] {
+            metrics.refused(reason);
+        }
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            "disklet_controller_refusals_total{reason=\"ErrImagePull\"} 1\n",
+            "disklet_controller_refusals_total{reason=\"Other\"} 3\n",
+            "disklet_controller_vms{phase=\"Other\"} 2\n",
+            "disklet_controller_vms{phase=\"Running\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        assert!(!text.contains("mine"), "{text}");
+    }
+
+    #[test]
+    fn the_definition_takes_every_phase() {
+        for phase in Phase::ALL {
+            assert!(PHASES.contains(&phase.name()), "{phase:?}");
+        }
     }
 }

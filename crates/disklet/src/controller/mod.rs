@@ -169,7 +169,7 @@ async fn lead(
         () = reconcile::forever(&context, vm_queue, claim_queue, health) => {
             Err("the watches have ended".to_owned())
         }
-        () = vm_pods::forever(&context) => Ok(()),
+        () = vm_pods::forever(&context) => Err("the watches have ended".to_owned()),
         () = slipped::forever(&context, args.webhook.configuration()) => {
             Err("the watch of pods has ended".to_owned())
         }

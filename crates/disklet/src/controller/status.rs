@@ -31,7 +31,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 5] = [
         Self::Pending,
         Self::Restarting,
         Self::Stopped,

@@ -246,6 +246,63 @@ fn node_changed(key: &Key, caches: &Caches, queues: &Queues) {
     pods.iter().for_each(|pod| queues.vm(&Key::of(&**pod)));
 }
 
+/// Caches that a test fills.
+#[cfg(test)]
+pub(super) struct Filling {
+    pub(super) caches: Caches,
+    pub(super) vms: Writer<Vm>,
+    pub(super) pods: Writer<LauncherPod>,
+    pub(super) nodes: Writer<NodeObject>,
+    /// A cache is never filled any more when its writer is gone.
+    _others: (
+        Writer<ClaimObject>,
+        Writer<VolumeObject>,
+        Writer<ClassObject>,
+    ),
+}
+
+#[cfg(test)]
+impl Filling {
+    /// Only claims, volumes and classes have been listed: there are none.
+    pub(super) fn new() -> Self {
+        let (vms, pods, nodes) = (Writer::new(()), Writer::new(()), Writer::new(()));
+        let mut others = (Writer::new(()), Writer::new(()), Writer::new(()));
+        list(&mut others.0, []);
+        list(&mut others.1, []);
+        list(&mut others.2, []);
+        let caches = Caches {
+            vms: vms.as_reader(),
+            pods: pods.as_reader(),
+            claims: others.0.as_reader(),
+            volumes: others.1.as_reader(),
+            classes: others.2.as_reader(),
+            nodes: nodes.as_reader(),
+            index: Arc::default(),
+        };
+        Self {
+            caches,
+            vms,
+            pods,
+            nodes,
+            _others: others,
+        }
+    }
+}
+
+/// The API server has answered with these objects.
+#[cfg(test)]
+pub(super) fn list<K, const N: usize>(writer: &mut Writer<K>, objects: [serde_json::Value; N])
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + 'static,
+{
+    writer.apply_watcher_event(&Event::Init);
+    for object in objects {
+        let object = serde_json::from_value(object).unwrap();
+        writer.apply_watcher_event(&Event::InitApply(object));
+    }
+    writer.apply_watcher_event(&Event::InitDone);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

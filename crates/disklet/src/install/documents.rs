@@ -4,7 +4,7 @@ use disklet_core::launch::pod::SECCOMP_PROFILE;
 use sha2::{Digest, Sha256};
 
 use super::LibvirtChoice;
-use super::settings::Settings;
+use super::settings::{DEFAULT_METRICS_ADDRESS, Settings};
 use super::template::{Fill, block, fill, scalar};
 use crate::crd;
 
@@ -46,6 +46,12 @@ impl Settings {
             ("low-ports", Fill::Yaml(self.low_ports())),
             ("replicas", Fill::Yaml(self.replicas.to_string())),
             ("node-selector", Fill::Yaml(self.selector())),
+            ("agent-listen", Fill::Yaml(self.agent_listen())),
+            ("agent-host", text(&self.agent_host())),
+            (
+                "agent-port",
+                Fill::Yaml(self.metrics_address.port().to_string()),
+            ),
             ("raw-devices", text(&self.raw_devices)),
             ("config", Fill::Yaml(block(&self.config_text, 2))),
             ("config-digest", Fill::Text(self.config_digest())),
@@ -120,6 +126,24 @@ impl Settings {
     fn low_ports(&self) -> String {
         let argument = self.low_ports.then_some(", --launcher-low-ports");
         argument.unwrap_or_default().to_owned()
+    }
+
+    /// One more argument of the agents.
+    fn agent_listen(&self) -> String {
+        let address = self.metrics_address.to_string();
+        match address == DEFAULT_METRICS_ADDRESS {
+            true => String::new(),
+            false => format!(", --listen, {}", scalar(&address)),
+        }
+    }
+
+    /// Where the kubelet, on the same node, asks an agent how it is.
+    fn agent_host(&self) -> String {
+        let ip = self.metrics_address.ip();
+        match ip.is_unspecified() {
+            true => "127.0.0.1".to_owned(),
+            false => ip.to_string(),
+        }
     }
 
     fn selector(&self) -> String {

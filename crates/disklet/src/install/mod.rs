@@ -4,6 +4,7 @@ mod documents;
 mod settings;
 mod template;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -82,6 +83,12 @@ pub(crate) struct InstallArgs {
     /// with the capability `NET_BIND_SERVICE`, which launchers have else
     #[arg(long)]
     no_low_ports: bool,
+
+    /// Where agents serve their metrics: for their own nodes only, or, with
+    /// 0.0.0.0:9473, for whoever reaches the nodes. Neither keys nor names of VMs
+    /// are in them (see docs/metrics.md)
+    #[arg(long, value_name = "ADDRESS", default_value = settings::DEFAULT_METRICS_ADDRESS)]
+    metrics_address: SocketAddr,
 
     /// How many controllers; one of them leads, the others take over
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]

@@ -1,5 +1,7 @@
 //! What an administrator decides about an installation.
 
+use std::net::SocketAddr;
+
 use disklet::manifests::configuration_text;
 use disklet_core::config::{Config, RawDeviceGlob, command_line_place, parse_host_path};
 use disklet_core::diag::{Diagnostic, Diagnostics};
@@ -14,10 +16,14 @@ pub(super) const DEFAULT_NODE_IMAGE: &str =
     concat!("localhost/disklet-node:", env!("CARGO_PKG_VERSION"));
 pub(super) const DEFAULT_FLEXVOLUME_DIR: &str =
     "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
+/// As agents have it by themselves.
+pub(super) const DEFAULT_METRICS_ADDRESS: &str = "127.0.0.1:9473";
 
 /// All of it, checked.
 #[derive(Debug)]
 pub(super) struct Settings {
+    /// Where agents serve their metrics.
+    pub(super) metrics_address: SocketAddr,
     pub(super) image: String,
     pub(super) node_image: String,
     pub(super) namespace: Namespace,
@@ -44,11 +50,10 @@ impl Settings {
         if args.raw_devices.is_some() {
             check_raw_devices(raw_devices, diags);
         }
-        let labels = args.node_selector.iter();
-        let node_selector = labels
-            .filter_map(|label| read_label(label, diags))
-            .collect();
+        let node_selector = read_labels(&args.node_selector, diags);
+        check_metrics_address(args.metrics_address, diags);
         Some(Self {
+            metrics_address: args.metrics_address,
             image: args.image.clone(),
             node_image: args.node_image.clone(),
             namespace: namespace?,
@@ -88,6 +93,11 @@ fn check_image(option: &str, name: &str, diags: &mut Diagnostics) {
                 example,
                 diags,
             );
+        }
+        // A program that is given the name would take it for an option.
+        Ok(_) if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) => {
+            let why = "a name of an image begins with a letter or a digit";
+            refuse(option, name, why, example, diags);
         }
         Ok(_) => {}
     }
@@ -154,6 +164,16 @@ fn host_path(option: &str, path: &str, diags: &mut Diagnostics) -> Option<String
     }
 }
 
+fn check_metrics_address(address: SocketAddr, diags: &mut Diagnostics) {
+    let ip = address.ip();
+    if address.port() == 0 || !(ip.is_loopback() || ip.is_unspecified()) {
+        let why = "not an address that all nodes have";
+        let allowed = "127.0.0.1:PORT, or 0.0.0.0:PORT for all addresses of each node";
+        let found = address.to_string();
+        refuse("--metrics-address", &found, why, allowed, diags);
+    }
+}
+
 fn check_raw_devices(globs: &str, diags: &mut Diagnostics) {
     let place = command_line_place("--raw-devices");
     match RawDeviceGlob::parse_list(globs) {
@@ -164,6 +184,26 @@ fn check_raw_devices(globs: &str, diags: &mut Diagnostics) {
         ),
         Ok(_) => {}
     }
+}
+
+/// No node has a label twice.
+fn read_labels(texts: &[String], diags: &mut Diagnostics) -> Vec<(String, String)> {
+    let mut labels: Vec<(String, String)> = Vec::new();
+    for text in texts {
+        let Some((key, value)) = read_label(text, diags) else {
+            continue;
+        };
+        match labels.iter().find(|(other, _)| *other == key) {
+            Some((_, before)) if *before != value => {
+                let why = "another value was given for this label before";
+                let allowed = "each label once";
+                refuse("--node-selector", text, why, allowed, diags);
+            }
+            Some(_) => {}
+            None => labels.push((key, value)),
+        }
+    }
+    labels
 }
 
 fn read_label(text: &str, diags: &mut Diagnostics) -> Option<(String, String)> {

@@ -20,16 +20,20 @@ pub(super) fn fill(template: &str, gaps: &[(&str, Fill)]) -> String {
     text
 }
 
+/// What is filled in is not looked at again: it may well have braces of its own.
 fn fill_line(line: &str, gaps: &[(&str, Fill)], text: &mut String) {
-    let mut filled = line.to_owned();
-    for (name, fill) in gaps {
-        let gap = format!("{{{{{name}}}}}");
-        if !filled.contains(&gap) {
+    let (mut filled, mut rest) = (String::new(), line);
+    while let Some(begin) = rest.find("{{") {
+        let Some((fill, behind)) = gap_at(&rest[begin..], gaps) else {
+            filled.push_str(&rest[..=begin]);
+            rest = &rest[begin + 1..];
             continue;
-        }
+        };
+        filled.push_str(&rest[..begin]);
+        rest = behind;
         match fill {
-            Fill::Text(value) => filled = filled.replace(&gap, &scalar(value)),
-            Fill::Yaml(yaml) => filled = filled.replace(&gap, yaml),
+            Fill::Text(value) => filled.push_str(&scalar(value)),
+            Fill::Yaml(yaml) => filled.push_str(yaml),
             Fill::Lines(lines) => {
                 let indent = &line[..line.len() - line.trim_start().len()];
                 for line in lines {
@@ -42,7 +46,17 @@ fn fill_line(line: &str, gaps: &[(&str, Fill)], text: &mut String) {
         }
     }
     text.push_str(&filled);
+    text.push_str(rest);
     text.push('\n');
+}
+
+/// The gap that a text begins with, and what comes behind it.
+fn gap_at<'f, 't>(text: &'t str, gaps: &'f [(&str, Fill)]) -> Option<(&'f Fill, &'t str)> {
+    let inner = text.strip_prefix("{{")?;
+    gaps.iter().find_map(|(name, fill)| {
+        let behind = inner.strip_prefix(name)?.strip_prefix("}}")?;
+        Some((fill, behind))
+    })
 }
 
 /// A text as YAML, in any place: quoted unless it is plainly a name or a path.
@@ -124,6 +138,18 @@ mod tests {
             ("none", Fill::Lines(Vec::new())),
         ];
         let wanted = "a: \"x:y\"\nb:\n  - 1\n  - 2\nc: {x: \"x:y\"}\n";
+        assert_eq!(fill(template, &gaps), wanted);
+    }
+
+    #[test]
+    fn what_is_filled_in_has_no_gaps() {
+        let gaps = [
+            ("a", Fill::Yaml("{{b}} {{c}}".to_owned())),
+            ("b", Fill::Text("/x{{a}}".to_owned())),
+            ("c", Fill::Lines(vec!["{{a}}".to_owned()])),
+        ];
+        let template = "x: {{a}} {{b}}\ny: {{{b}}}\n  {{c}}\nz: {{d}}\n";
+        let wanted = "x: {{b}} {{c}} \"/x{{a}}\"\ny: {\"/x{{a}}\"}\n  {{a}}\nz: {{d}}\n";
         assert_eq!(fill(template, &gaps), wanted);
     }
 }

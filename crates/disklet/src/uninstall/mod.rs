@@ -38,10 +38,11 @@ pub(crate) struct UninstallArgs {
     #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
     namespace: String,
 
-    /// Delete all VM objects first, running or not, and wait until their nodes
-    /// have freed everything. Lost are: what guests have not written to their
+    /// Delete all VM objects and VM pods first, running or not, and wait until their
+    /// nodes have freed everything. Lost are: what guests have not written to their
     /// disks yet, root overlays, clones and ephemeral volumes, and the VM objects
-    /// themselves. Claims and disks at servers stay
+    /// themselves. Claims and disks at servers stay. VM pods that a Deployment or its
+    /// like makes are not deleted: scale it to 0 before
     #[arg(long)]
     force: bool,
 
@@ -86,6 +87,7 @@ pub(crate) fn run(args: &UninstallArgs) -> ExitCode {
 async fn uninstall(args: &UninstallArgs) -> Result<(), Refusal> {
     let cluster = Cluster::connect(args).await?;
     let patience = Duration::from_secs(args.timeout);
+    cluster.demand_our_namespace().await?;
     let vms = cluster.vms().await?;
     if !args.force {
         vms.demand_none_on_nodes()?;
@@ -99,7 +101,7 @@ async fn uninstall(args: &UninstallArgs) -> Result<(), Refusal> {
             vms.objects()
         ));
     }
-    cluster.remove_all(keeps_vms).await?;
+    cluster.remove_all(keeps_vms, patience).await?;
     let ended = cluster.wait_for_end(patience).await;
     cluster.let_go().await?;
     ended

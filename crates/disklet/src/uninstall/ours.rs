@@ -38,6 +38,15 @@ pub(super) const DEFINITION: Ours = ours(
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
+/// Says in which namespace an installation is.
+pub(super) const BINDING: Ours = ours(
+    RBAC,
+    "ClusterRoleBinding",
+    "clusterrolebindings",
+    "disklet-controller",
+    false,
+);
+
 /// First whoever acts, then what it acts by. The namespace comes after all of
 /// them, and is not listed: it is removed only if it is ours.
 pub(super) const ALL: [Ours; 22] = [
@@ -98,13 +107,7 @@ pub(super) const ALL: [Ours; 22] = [
     ours(RBAC, "RoleBinding", "rolebindings", "disklet-agent", true),
     ours(RBAC, "Role", "roles", "disklet-controller", true),
     ours(RBAC, "Role", "roles", "disklet-agent", true),
-    ours(
-        RBAC,
-        "ClusterRoleBinding",
-        "clusterrolebindings",
-        "disklet-controller",
-        false,
-    ),
+    BINDING,
     ours(
         RBAC,
         "ClusterRoleBinding",
@@ -146,4 +149,9 @@ pub(super) const ALL: [Ours; 22] = [
 /// Made by the controller while it runs, without a label.
 pub(super) fn is_made_at_run_time(object: &Ours) -> bool {
     matches!(object.kind, "Secret" | "Lease")
+}
+
+/// Without it nobody ends VMs of a node.
+pub(super) fn is_agent(object: &Ours) -> bool {
+    object.kind == "DaemonSet" && object.name == "disklet-agent"
 }

@@ -3,24 +3,48 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Preconditions};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::cluster::{Cluster, failed, is_absent};
-use super::ours::{ALL, DEFINITION, Ours, is_made_at_run_time};
+use super::ours::{ALL, BINDING, DEFINITION, Ours, is_agent, is_made_at_run_time};
 use super::{Refusal, tell};
 
 const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "disklet");
+/// The label of the controllers' pods.
+const CONTROLLERS: &str = "disklet.io/component=controller";
 const INSTALLED: (&str, &str) = ("disklet.io/installed", "true");
 
 impl Cluster {
+    /// What belongs to no namespace serves one: that of another is not ours to remove.
+    pub(super) async fn demand_our_namespace(&self) -> Result<(), Refusal> {
+        let found = self.api(&BINDING).get_opt(BINDING.name).await;
+        let found = found.map_err(|error| failed("the installation", &error))?;
+        match found.and_then(|binding| elsewhere(&binding.data, &self.namespace)) {
+            None => Ok(()),
+            Some(there) => Err(Refusal::new(format!(
+                "Disklet is installed in namespace {there}, not in {}",
+                self.namespace
+            ))
+            .help(format!("disklet uninstall --namespace {there}"))),
+        }
+    }
+
     /// Removes it all; the definition of VM objects not if they are to stay.
-    pub(super) async fn remove_all(&self, keeps_vms: bool) -> Result<(), Refusal> {
+    pub(super) async fn remove_all(
+        &self,
+        keeps_vms: bool,
+        patience: Duration,
+    ) -> Result<(), Refusal> {
         let definition = (!keeps_vms).then_some(DEFINITION);
         let mut removed = 0;
         for object in definition.iter().chain(&ALL) {
+            if is_agent(object) && !self.dry_run {
+                self.demand_that_none_came(patience).await?;
+            }
             removed += usize::from(self.remove(object).await?);
         }
         removed += usize::from(self.remove_namespace().await?);
@@ -31,6 +55,29 @@ impl Cluster {
             ));
         }
         Ok(())
+    }
+
+    /// A VM may have come to a node since it was looked. When no controller is there any
+    /// more, none comes.
+    async fn demand_that_none_came(&self, patience: Duration) -> Result<(), Refusal> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let controllers = ListParams::default().labels(CONTROLLERS);
+        let begun = Instant::now();
+        loop {
+            let left = api.list(&controllers).await;
+            let left = left.map_err(|error| failed("controllers cannot be listed", &error))?;
+            if left.items.is_empty() {
+                break;
+            }
+            if begun.elapsed() > patience {
+                let why = "the controllers still end, so agents were not removed";
+                return Err(Refusal::new(why).help("say this again when they have ended"));
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        self.vms().await?.demand_none_on_nodes().map_err(|refusal| {
+            refusal.help("they came meanwhile, and agents were not removed: apply once more what disklet install prints, delete these VMs, and say this again")
+        })
     }
 
     /// Whether there was something to remove.
@@ -118,5 +165,31 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
+    }
+}
+
+/// Whose account a binding serves, if that is in another namespace.
+fn elsewhere(binding: &Value, namespace: &str) -> Option<String> {
+    let subjects = binding["subjects"].as_array()?.iter();
+    let mut served = subjects.filter_map(|subject| subject["namespace"].as_str());
+    let first = served.next()?;
+    let is_ours = first == namespace || served.any(|other| other == namespace);
+    (!is_ours).then(|| first.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn another_namespaces_installation_is_known_by_its_account() {
+        let account = |namespace: &str| json!({"kind": "ServiceAccount", "name": "disklet-controller", "namespace": namespace});
+        let binding = json!({"subjects": [account("disklet")]});
+        assert_eq!(elsewhere(&binding, "disklet"), None);
+        assert_eq!(elsewhere(&binding, "wrong").as_deref(), Some("disklet"));
+        let both = json!({"subjects": [account("disklet"), account("second")]});
+        assert_eq!(elsewhere(&both, "second"), None);
+        assert_eq!(elsewhere(&json!({}), "disklet"), None);
     }
 }

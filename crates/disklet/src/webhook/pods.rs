@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use disklet::cluster::words::sentence;
 use disklet_core::launch::pod::Settings;
-use disklet_core::launch::vm_pod::{is_launcher, is_vm, kept, launcher, original};
+use disklet_core::launch::vm_pod::{is_launcher, is_vm, kept, launcher, no_mapping, original};
 use serde_json::{Value, json};
 
 use super::judge::judge_pod;
@@ -18,6 +18,7 @@ pub(super) fn verdict(
     blocks: &BTreeSet<String>,
 ) -> Verdict {
     match request.operation.as_str() {
+        _ if request.is_of_the_cluster() => Verdict::default(),
         "CREATE" if is_vm(&request.object) => created(request, settings, blocks),
         "UPDATE" if is_launcher(&request.old_object) => updated(request),
         _ => Verdict::default(),
@@ -34,6 +35,9 @@ fn created(request: &Request, settings: &Settings, blocks: &BTreeSet<String>) ->
             None => return refused(format!("{DAMAGED} (help: remove it)")),
         },
     };
+    if let Some(field) = no_mapping(&object) {
+        return refused(format!("{field}: not a mapping"));
+    }
     let judged = judge_pod(&named(&object, request), &namespace(request));
     let notices = judged.notices.iter();
     let warnings: Vec<_> = notices
@@ -45,6 +49,9 @@ fn created(request: &Request, settings: &Settings, blocks: &BTreeSet<String>) ->
     let patch = match (&refusal, &judged.pod) {
         (None, Some(vm)) => {
             let made = launcher(&object, vm, blocks, settings);
+            if let Some(refusal) = too_large(&made) {
+                return refused(refusal);
+            }
             difference(&request.object, &made)
         }
         _ => Vec::new(),
@@ -56,12 +63,32 @@ fn created(request: &Request, settings: &Settings, blocks: &BTreeSet<String>) ->
     }
 }
 
+/// The API server takes no more, keys and values of all annotations together.
+const MOST_ANNOTATIONS: usize = 256 << 10;
+
+/// A launcher has all that it replaces in an annotation, beside those of the VM pod.
+fn too_large(launcher: &Value) -> Option<String> {
+    let annotations = launcher["metadata"]["annotations"].as_object();
+    let sizes = annotations.into_iter().flatten();
+    let size: usize = sizes
+        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
+        .sum();
+    (size > MOST_ANNOTATIONS).then(|| {
+        format!(
+            "metadata.annotations: too large: with the container, which the launcher keeps in an annotation, they have {size} bytes (allowed: {MOST_ANNOTATIONS}) (help: put long texts into a ConfigMap or a Secret)"
+        )
+    })
+}
+
 const DAMAGED: &str = "metadata.annotations.disklet.io/vm-pod: Disklet writes this annotation, and has not written this";
 
 fn updated(request: &Request) -> Verdict {
     let (old, new) = (&request.old_object, &request.object);
     if !new["metadata"]["deletionTimestamp"].is_null() {
         return Verdict::default();
+    }
+    if let Some(field) = no_mapping(new) {
+        return refused(format!("{field}: not a mapping"));
     }
     match kept(old, new) {
         Ok(kept) => Verdict {

@@ -25,6 +25,8 @@ const LONGEST_MESSAGE: usize = 8 << 10;
 /// The API server cuts what is longer, in the middle of a letter.
 const LONGEST_WARNING: usize = 250;
 const MOST_WARNINGS: usize = 10;
+/// The namespace that a cluster begins with.
+pub(crate) const THE_CLUSTERS: &str = "kube-system";
 /// UIDs of requests have 36.
 const LONGEST_UID: usize = 128;
 
@@ -51,7 +53,11 @@ impl Unsaid {
         let asked: Asked = serde_json::from_slice(body).ok()?;
         let request = asked.request;
         let claims = match request.operation.as_str() {
-            "CREATE" if request.is_of_pod() && is_vm(&request.object) => {
+            "CREATE"
+                if request.is_of_pod()
+                    && !request.is_of_the_cluster()
+                    && is_vm(&request.object) =>
+            {
                 let original = original(&request.object);
                 claims_to_look_at(original.as_ref().unwrap_or(&request.object))
             }
@@ -201,6 +207,12 @@ pub(super) fn answer(body: &[u8], question: Question<'_>) -> Result<(Vec<u8>, Ou
 impl Request {
     fn is_of_pod(&self) -> bool {
         self.kind.group.is_empty() && self.kind.kind == "Pod" && !self.is_of_part()
+    }
+
+    /// Whether it is about what the cluster itself runs by. Older API servers ask about
+    /// that, too: they cannot leave a namespace out by its name.
+    pub(super) fn is_of_the_cluster(&self) -> bool {
+        self.namespace.as_deref() == Some(THE_CLUSTERS)
     }
 
     /// Whether it is about a subresource.

@@ -1,13 +1,17 @@
 //! HTTPS for API servers: few, small and quick requests, whoever sends them.
 
+mod peers;
+
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::future::pending;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -15,24 +19,28 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
 use disklet_core::launch::pod::Settings;
 
+use self::peers::{Peer, Peers};
 use super::review::{self, Outcome, Question, Unsaid};
 use super::{Counts, MUTATE, VALIDATE, claims};
 
 /// So many are connected at the same time, at most.
-const MOST_CONNECTIONS: usize = 128;
-/// So many requests are read and judged at the same time, at most: each may take
-/// some of the largest body's size in memory.
+const MOST_CONNECTIONS: usize = 512;
+/// So many requests are judged at the same time, at most.
 const MOST_JUDGED: usize = 8;
 /// The API server takes objects of 3 MiB at most, and an update has two.
 const LARGEST_BODY: usize = 8 << 20;
-/// A handshake, or a body, that takes longer does not come any more.
+/// Hardly any body is larger. What is, waits until it may be sent: some at the same
+/// time, and one of each address.
+const LARGE_BODY: u64 = 128 << 10;
+const MOST_LARGE: usize = 8;
+/// A handshake, the first request, or a body, that takes longer does not come any more.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
 /// API servers keep connections for 90 seconds without a request. They, not we,
 /// shall be the ones who close them, or a request may be lost.
@@ -52,6 +60,7 @@ pub(super) struct Server<C> {
 
 struct Shared<C> {
     judged: Semaphore,
+    large: Semaphore,
     counts: Arc<C>,
     launcher: Arc<Settings>,
     client: Option<Client>,
@@ -61,8 +70,10 @@ impl<C: Counts> Server<C> {
     /// Serves until told to end, and then until nobody comes any more.
     pub(super) async fn serve(self, listener: TcpListener, mut ending: watch::Receiver<bool>) {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let peers = Peers::default();
         let shared = Arc::new(Shared {
             judged: Semaphore::new(MOST_JUDGED),
+            large: Semaphore::new(MOST_LARGE),
             counts: self.counts,
             launcher: Arc::new(self.launcher),
             client: self.client,
@@ -77,12 +88,16 @@ impl<C: Counts> Server<C> {
                 arrived = next(&listener, &places) => arrived,
                 () = &mut ended => break,
             };
-            let Some((stream, place)) = arrived else {
+            let Some((stream, address, place)) = arrived else {
+                continue;
+            };
+            let Some(peer) = peers.welcome(address) else {
+                debug!(%address, "too many connections of one address");
                 continue;
             };
             let (tls, shared, told) = (self.tls.clone(), Arc::clone(&shared), told.clone());
             tokio::spawn(async move {
-                attend(stream, &tls, shared, told).await;
+                attend(stream, peer, &tls, shared, told).await;
                 drop(place);
             });
         }
@@ -96,10 +111,10 @@ impl<C: Counts> Server<C> {
 async fn next(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, place)),
+        Ok((stream, address)) => Some((stream, address.ip(), place)),
         Err(error) => {
             debug!(%error, "a connection was not accepted");
             sleep(Duration::from_millis(100)).await;
@@ -110,6 +125,7 @@ async fn next(
 
 async fn attend<C: Counts>(
     stream: TcpStream,
+    peer: Arc<Peer>,
     tls: &TlsAcceptor,
     shared: Arc<Shared<C>>,
     mut ending: watch::Receiver<bool>,
@@ -120,12 +136,19 @@ async fn attend<C: Counts>(
         Err(_) => return debug!("a handshake took too long"),
     };
     let is_ending = ending.clone();
+    let asked = Arc::new(Notify::new());
+    let first = Arc::clone(&asked);
+    // Connections are counted by who holds the peer: one each, whatever is under way.
+    let connected = Arc::new((shared, peer));
     let service = service_fn(move |request| {
-        let (shared, is_ending) = (Arc::clone(&shared), is_ending.clone());
+        first.notify_one();
+        let (connected, is_ending) = (Arc::clone(&connected), is_ending.clone());
         async move {
-            let mut response = shared.respond(request).await;
-            // Who is asked to go elsewhere by an answer loses no request.
-            if *is_ending.borrow() {
+            let (shared, peer) = &*connected;
+            let mut response = shared.respond(request, peer).await;
+            // Who is asked to go elsewhere by an answer loses no request. Who is no API
+            // server does not stay.
+            if *is_ending.borrow() || response.status() != StatusCode::OK {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);
             }
@@ -143,8 +166,14 @@ async fn attend<C: Counts>(
         let _ = ending.wait_for(|ends| *ends).await;
         sleep(STAYS).await;
     };
+    let unasked = async {
+        if timeout(ARRIVES_WITHIN, asked.notified()).await.is_ok() {
+            pending::<()>().await;
+        }
+    };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = unasked => return debug!("a connection without a request"),
         () = over => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -156,9 +185,9 @@ async fn attend<C: Counts>(
 }
 
 impl<C: Counts> Shared<C> {
-    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn respond(&self, request: Request<Incoming>, peer: &Peer) -> Response<Full<Bytes>> {
         let began = Instant::now();
-        let (status, body, outcome) = self.judged(request).await;
+        let (status, body, outcome) = self.judged(request, peer).await;
         self.counts.answered(outcome, began.elapsed());
         let kind = match status {
             StatusCode::OK => "application/json",
@@ -179,7 +208,27 @@ impl<C: Counts> Shared<C> {
         }
     }
 
-    async fn judged(&self, request: Request<Incoming>) -> (StatusCode, Vec<u8>, &'static str) {
+    /// The body, as far as it comes in time.
+    async fn body(&self, body: Incoming, peer: &Peer) -> Result<Bytes, (StatusCode, String)> {
+        let is_large = body.size_hint().exact().is_none_or(|it| it > LARGE_BODY);
+        // Who sends slowly holds up its own requests only.
+        let _turns = match is_large {
+            true => Some((peer.large.acquire().await, self.large.acquire().await)),
+            false => None,
+        };
+        let body = Limited::new(body, LARGEST_BODY).collect();
+        match timeout(ARRIVES_WITHIN, body).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) => Err((StatusCode::PAYLOAD_TOO_LARGE, error.to_string())),
+            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "took too long".to_owned())),
+        }
+    }
+
+    async fn judged(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+    ) -> (StatusCode, Vec<u8>, &'static str) {
         let no = |status: StatusCode, why: String| (status, (why + "\n").into_bytes(), "malformed");
         let mutates = match request.uri().path() {
             VALIDATE => false,
@@ -192,14 +241,12 @@ impl<C: Counts> Shared<C> {
         if request.method() != Method::POST {
             return no(StatusCode::METHOD_NOT_ALLOWED, "use POST".to_owned());
         }
+        let body = match self.body(request.into_body(), peer).await {
+            Ok(body) => body,
+            Err((status, why)) => return no(status, why),
+        };
         let Ok(_turn) = self.judged.acquire().await else {
             return no(StatusCode::SERVICE_UNAVAILABLE, "ending".to_owned());
-        };
-        let body = Limited::new(request.into_body(), LARGEST_BODY).collect();
-        let body = match timeout(ARRIVES_WITHIN, body).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) => return no(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
-            Err(_) => return no(StatusCode::REQUEST_TIMEOUT, "took too long".to_owned()),
         };
         let blocks = match mutates {
             true => self.blocks(&body).await,

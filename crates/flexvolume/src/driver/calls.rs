@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use disklet_flexvolume::Volume;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;
 
 use super::answer::Answer;
@@ -67,7 +67,10 @@ fn mount(directory: &OsStr, json: &OsStr) -> Result<(), String> {
     let content = volume.to_file();
     match memory::look(&parent, place.name)? {
         Found::Mount(mounted) => replace(&mounted, &parent, place.name, &content),
-        Found::Directory(_) => publish(&parent, place.name, &content),
+        Found::Directory(directory) => {
+            demand_nothing_foreign(&directory)?;
+            publish(&parent, place.name, &content)
+        }
         Found::Nothing => {
             mkdirat(&parent, place.name, Mode::RWXU | Mode::RGRP | Mode::XGRP)
                 .map_err(|error| format!("cannot make the directory: {error}"))?;
@@ -77,6 +80,25 @@ fn mount(directory: &OsStr, json: &OsStr) -> Result<(), String> {
             })
         }
     }
+}
+
+const FOREIGN: &str = "the directory holds what is not ours: look at it and remove it";
+const VIRTLETS_FILE: &str = "virtlet-flexvolume.json";
+
+/// What unmounting would not remove is not hidden by a mount.
+fn demand_nothing_foreign(directory: impl AsFd) -> Result<(), String> {
+    let unreadable = |error: Errno| format!("cannot look into the directory: {error}");
+    for entry in Dir::read_from(directory).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let name = entry.file_name().to_bytes();
+        if ![".", "..", VIRTLETS_FILE]
+            .map(str::as_bytes)
+            .contains(&name)
+        {
+            return Err(FOREIGN.to_owned());
+        }
+    }
+    Ok(())
 }
 
 fn publish(parent: &OwnedFd, name: &str, content: &str) -> Result<(), String> {
@@ -108,9 +130,7 @@ fn unmount(directory: &OsStr) -> Result<(), String> {
     remove_virtlets_file(&directory)?;
     match unlinkat(&parent, place.name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::NOTEMPTY) => {
-            Err("the directory holds what is not ours: look at it and remove it".to_owned())
-        }
+        Err(Errno::NOTEMPTY) => Err(FOREIGN.to_owned()),
         Err(error) => Err(format!("cannot remove the directory: {error}")),
     }
 }
@@ -118,10 +138,31 @@ fn unmount(directory: &OsStr) -> Result<(), String> {
 /// Virtlet's driver wrote its file, keys and all, to the disk as well. Its volumes
 /// may still be there when ours has taken its place.
 fn remove_virtlets_file(directory: impl AsFd) -> Result<(), String> {
-    match unlinkat(directory, "virtlet-flexvolume.json", AtFlags::empty()) {
+    match unlinkat(directory, VIRTLETS_FILE, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(format!(
             "cannot remove the file of Virtlet's driver: {error}"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_unmounting_would_not_remove_is_refused_at_once() {
+        let name = format!("disklet-flexvolume-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        let looked = || demand_nothing_foreign(fs::File::open(&path).unwrap());
+        assert_eq!(looked(), Ok(()));
+        fs::write(path.join(VIRTLETS_FILE), "").unwrap();
+        assert_eq!(looked(), Ok(()));
+        fs::write(path.join("precious"), "").unwrap();
+        assert_eq!(looked(), Err(FOREIGN.to_owned()));
+        fs::remove_dir_all(&path).unwrap();
     }
 }

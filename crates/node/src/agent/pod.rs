@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use disklet::cluster::names::POD_FINALIZER;
+use disklet_core::diag::{Diagnostics, Origin};
 use disklet_core::launch::protocol::How;
-use disklet_core::launch::vm_pod::original;
+use disklet_core::launch::vm_pod::{check, original};
+use disklet_core::manifest::Input;
 use disklet_core::names::{Namespace, ObjectName, PodUid};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
 use serde_json::Value;
@@ -222,7 +224,19 @@ fn vm_pod(pod: &Pod) -> Option<Vm> {
     ] {
         meta.remove(key);
     }
-    Some(Vm::Pod(Box::new(pod)))
+    is_permitted(&pod).then(|| Vm::Pod(Box::new(pod)))
+}
+
+/// What is demanded of a VM pod when it is created. A pod that exists can be annotated
+/// as if it were a launcher, and then nobody has asked.
+fn is_permitted(pod: &Value) -> bool {
+    let input = Input {
+        name: Origin::object(""),
+        text: pod.to_string(),
+    };
+    let mut diags = Diagnostics::default();
+    check(&input, &mut diags);
+    diags.errors() == 0
 }
 
 fn running(pod: &Pod, name: &str) -> Option<Incarnation> {
@@ -286,6 +300,25 @@ mod tests {
         let later = first.later(&edited);
         assert_eq!((&later.vm, &later.uid), (&vm, &first.uid));
         assert!(later.is_done() && !later.held);
+    }
+
+    /// Whoever may change a pod can write the annotation.
+    #[test]
+    fn a_pod_that_could_not_have_become_a_vm_pod_is_none() {
+        let annotated = |change: fn(&mut Value)| {
+            LauncherPod::of(&pod(|pod| {
+                pod["metadata"]["ownerReferences"] = json!([]);
+                let saved = json!({"containers": [{"name": "vm", "image": "virtlet.cloud/x"}]});
+                pod["metadata"]["annotations"] = json!({"disklet.io/vm-pod": saved.to_string()});
+                change(pod);
+            }))
+        };
+        assert!(annotated(|_| {}).is_some_and(|pod| pod.is_vm_pod()));
+        assert_eq!(
+            annotated(|pod| pod["spec"]["hostNetwork"] = json!(true)),
+            None
+        );
+        assert_eq!(annotated(|pod| pod["spec"]["hostPID"] = json!(true)), None);
     }
 
     /// Nobody else takes our finalizer away.

@@ -10,6 +10,7 @@
 //! ```
 
 mod check;
+mod kinds;
 mod update;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 pub use check::check;
+pub use kinds::no_mapping;
 pub use update::{Changed, kept};
 
 use super::overhead::pod_mebibytes;
@@ -125,7 +127,8 @@ fn remove_in(meta: &mut Map<String, Value>, field: &str, key: &str) {
 }
 
 /// The launcher of a VM pod. `vm` is what was read of the pod; `blocks` has the
-/// claims that are known to be devices although the pod does not say so.
+/// claims that are known to be devices although the pod does not say so. Of a pod that
+/// [`no_mapping`] has something against none can be made.
 #[must_use]
 pub fn launcher(pod: &Value, vm: &VmPod, blocks: &BTreeSet<String>, settings: &Settings) -> Value {
     let mut launcher = pod.clone();

@@ -35,13 +35,17 @@ fn vm_pod() -> Value {
 }
 
 fn asked(operation: &str, object: &Value, old: &Value) -> Value {
+    asked_in("prod", operation, object, old)
+}
+
+fn asked_in(namespace: &str, operation: &str, object: &Value, old: &Value) -> Value {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
             "uid": "1",
             "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "namespace": "prod",
+            "namespace": namespace,
             "operation": operation,
             "object": object,
             "oldObject": old,
@@ -173,4 +177,66 @@ fn a_device_is_the_nodes_to_judge() {
     pod["spec"]["volumes"][0]["flexVolume"]["options"]["path"] = json!("/etc/passwd");
     let response = asked("CREATE", &pod, &Value::Null);
     assert_eq!(response["allowed"], false, "{response}");
+}
+
+/// Nobody but an API server knows what it sends.
+#[test]
+fn what_is_of_another_kind_is_refused() {
+    for (path, field) in [
+        ("/metadata/labels", "metadata.labels"),
+        ("/spec/nodeSelector", "spec.nodeSelector"),
+        (
+            "/spec/containers/0/resources",
+            "spec.containers[0].resources",
+        ),
+    ] {
+        let mut pod = vm_pod();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        pod.pointer_mut(parent).unwrap()[key] = json!("text");
+        let refused = asked("CREATE", &pod, &Value::Null);
+        assert_eq!(message(&refused), format!("{field}: not a mapping"));
+    }
+    let mut pod = vm_pod();
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": ["memory"]});
+    let refused = asked("CREATE", &pod, &Value::Null);
+    assert!(message(&refused).contains("resources.limits"), "{refused}");
+    let mut pod = vm_pod();
+    pod["spec"]["runtimeClassName"] = json!("disklet");
+    for (field, value) in [("metadata", json!("text")), ("metadata", json!([1]))] {
+        pod[field] = value;
+        assert_eq!(asked("CREATE", &pod, &Value::Null)["allowed"], false);
+    }
+    let launcher = patched(&vm_pod(), &asked("CREATE", &vm_pod(), &Value::Null));
+    for (pointer, key) in [
+        ("/metadata", "annotations"),
+        ("/metadata", "labels"),
+        ("", "spec"),
+    ] {
+        let mut new = launcher.clone();
+        new.pointer_mut(pointer).unwrap()[key] = json!(1);
+        let refused = asked("UPDATE", &new, &launcher);
+        assert!(message(&refused).ends_with(": not a mapping"), "{refused}");
+    }
+}
+
+#[test]
+fn what_a_launcher_has_no_room_for_is_refused() {
+    let mut pod = vm_pod();
+    let text = "x".repeat(MOST_ANNOTATIONS);
+    pod["spec"]["containers"][0]["env"] = json!([{"name": "TEXT", "value": text}]);
+    let refused = asked("CREATE", &pod, &Value::Null);
+    let told = message(&refused);
+    assert!(
+        told.starts_with("metadata.annotations: too large"),
+        "{}",
+        &told[..200]
+    );
+}
+
+/// Older API servers ask about them as well.
+#[test]
+fn pods_of_the_cluster_itself_are_not_touched() {
+    let pod = vm_pod();
+    let response = asked_in("kube-system", "CREATE", &pod, &Value::Null);
+    assert_eq!(response, json!({"uid": "1", "allowed": true}));
 }

@@ -117,8 +117,11 @@ async fn it_answers_api_servers_and_nobody_for_long() {
         ("POST", "/validate", "{}", "400"),
         ("POST", "/validate", "\u{0}", "400"),
     ] {
+        let mut stream = connect(&running, &by).await.unwrap();
         let answer = ask(&mut stream, method, path, body).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{answer}");
+        // Who is no API server does not stay.
+        assert!(answer.contains("connection: close"), "{answer}");
     }
     let large = " ".repeat(LARGEST_BODY + 1);
     let answer = ask(&mut stream, "POST", "/validate", &large).await;
@@ -155,6 +158,69 @@ async fn what_does_not_arrive_is_not_waited_for() {
             .await
             .contains("200")
     );
+}
+
+/// Whoever else is connected, and whatever they send, slowly, API servers are answered.
+#[tokio::test]
+async fn nobody_keeps_others_away() {
+    let running = start().await;
+    let by = exchange(&running.served);
+    let mut slow = Vec::new();
+    for length in [100, LARGE_BODY + 1].repeat(MOST_JUDGED + MOST_LARGE) {
+        let mut stream = connect(&running, &by).await.unwrap();
+        let head =
+            format!("POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
+    let began = Instant::now();
+    let mut stream = connect(&running, &by).await.unwrap();
+    let answer = ask(&mut stream, "POST", "/validate", GOOD).await;
+    assert!(answer.contains("200"), "{answer}");
+    assert!(
+        began.elapsed() < ARRIVES_WITHIN / 2,
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn one_address_has_its_share_of_the_places() {
+    let running = start().await;
+    let by = exchange(&running.served);
+    let mut all = Vec::new();
+    while all.len() < peers::MOST {
+        let mut stream = connect(&running, &by).await.unwrap();
+        let answer = ask(&mut stream, "POST", "/validate", GOOD).await;
+        assert!(answer.contains("200"), "{answer}");
+        all.push(stream);
+    }
+    connect(&running, &by).await.unwrap_err();
+    // Those that stand are served, and one that ends makes room.
+    let answer = ask(&mut all[0], "POST", "/validate", GOOD).await;
+    assert!(answer.contains("200"), "{answer}");
+    all.pop();
+    let again = async { while connect(&running, &by).await.is_err() {} };
+    timeout(ARRIVES_WITHIN, again).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_asks_nothing_does_not_stay_and_who_has_asked_does() {
+    let running = start().await;
+    let by = exchange(&running.served);
+    let mut asks = connect(&running, &by).await.unwrap();
+    let answer = ask(&mut asks, "POST", "/validate", GOOD).await;
+    assert!(answer.contains("200"), "{answer}");
+    let mut silent = connect(&running, &by).await.unwrap();
+    let began = Instant::now();
+    assert_eq!(answered(&mut silent).await, "");
+    assert!(
+        began.elapsed() < ARRIVES_WITHIN * 2,
+        "{:?}",
+        began.elapsed()
+    );
+    let answer = ask(&mut asks, "POST", "/validate", GOOD).await;
+    assert!(answer.contains("200"), "{answer}");
 }
 
 /// Connections that stand go on; new ones have the new certificate.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use disklet_core::launch::protocol::{Ended, FromAgent, How};
 use uuid::Uuid;
 
+use super::room::is_full;
 use super::times::{PRESS_AGAIN, Times};
 use super::{Guest, Machine, Told};
 use crate::agent::link::{Heard, Link};
@@ -109,8 +110,7 @@ impl Machine {
         }
         let settled = is_due(times.settle);
         if settled {
-            times.settle = None;
-            times.settled = true;
+            times.settle_now();
         }
         match settled || is_due(times.look) {
             true => self.look(link, guest, times),
@@ -135,8 +135,8 @@ impl Machine {
                 self.stands(link, guest, Standing::Paused("Paused", why), times);
             }
             Ok((_, None)) => {
-                times.retry = None;
-                if !self.is_settling(guest, times) {
+                let was_full = is_full(&guest.standing.borrow());
+                if !times.is_settling(was_full) {
                     self.stands(link, guest, Standing::Running, times);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::times::{ROOM_SELDOM, SETTLED, Times};
+use super::times::Times;
 use super::{Guest, Machine};
 use crate::agent::link::Link;
 use crate::agent::status::{Standing, file_of};
@@ -17,11 +17,7 @@ const DISK_FULL: &str = "DiskFull";
 impl Machine {
     /// QEMU has stopped the guest; it goes on when there is room.
     pub(super) fn disk_full(&self, link: &Link, guest: &Guest, times: &mut Times) {
-        // Where nobody can look, one can only try.
-        if times.settle.take().is_some() {
-            times.patience = (times.patience * 2).min(ROOM_SELDOM);
-        }
-        times.retry.get_or_insert(Instant::now() + times.patience);
+        times.disk_full();
         if is_full(&guest.standing.borrow()) && !guest.untold.get() {
             return;
         }
@@ -35,15 +31,6 @@ impl Machine {
             "{which} cannot be written, as its storage is full: the guest goes on when there is room"
         );
         self.stands(link, guest, Standing::Paused(DISK_FULL, why), times);
-    }
-
-    /// Whether it only goes on to see whether it can.
-    pub(super) fn is_settling(&self, guest: &Guest, times: &mut Times) -> bool {
-        if !is_full(&guest.standing.borrow()) || std::mem::take(&mut times.settled) {
-            return false;
-        }
-        times.settle.get_or_insert(Instant::now() + SETTLED);
-        true
     }
 
     /// QEMU tries again what it could not write.
@@ -68,7 +55,7 @@ impl Machine {
     }
 }
 
-fn is_full(standing: &Standing) -> bool {
+pub(super) fn is_full(standing: &Standing) -> bool {
     matches!(standing, Standing::Paused(DISK_FULL, _))
 }
 

@@ -47,11 +47,70 @@ impl Default for Times {
 }
 
 impl Times {
+    /// A disk is full. Where nobody can look whether there is room, one can only try.
+    pub(super) fn disk_full(&mut self) {
+        self.settled = false;
+        if self.settle.take().is_some() {
+            self.patience = (self.patience * 2).min(ROOM_SELDOM);
+        }
+        let patience = self.patience;
+        self.retry.get_or_insert(Instant::now() + patience);
+    }
+
+    /// The guest runs, after a disk `was_full` or not: whether it only goes on to see
+    /// whether it can.
+    pub(super) fn is_settling(&mut self, was_full: bool) -> bool {
+        self.retry = None;
+        if was_full && !std::mem::take(&mut self.settled) {
+            self.settle.get_or_insert(Instant::now() + SETTLED);
+            return true;
+        }
+        self.patience = ROOM_AGAIN;
+        false
+    }
+
+    /// It is time to see whether it can.
+    pub(super) fn settle_now(&mut self) {
+        self.settle = None;
+        self.settled = true;
+    }
+
     /// How long until the next of them.
     pub(super) fn next(&self) -> Option<Duration> {
         let own = [self.force, self.press, self.retry, self.settle];
         let others = [self.look, self.tell];
         let next = own.into_iter().chain(others).flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_time_that_a_disk_is_full_is_as_the_first() {
+        let mut times = Times::default();
+        for _ in 0..9 {
+            times.disk_full();
+            assert!(times.is_settling(true));
+        }
+        times.disk_full();
+        assert_eq!(times.patience, ROOM_SELDOM);
+        assert!(times.is_settling(true));
+        times.settle_now();
+        assert!(!times.is_settling(true));
+        assert_eq!(times.patience, ROOM_AGAIN);
+        assert_eq!(times.retry, None);
+    }
+
+    #[test]
+    fn a_guest_that_is_stopped_just_as_it_settles_has_to_settle_again() {
+        let mut times = Times::default();
+        times.disk_full();
+        assert!(times.is_settling(true));
+        times.settle_now();
+        times.disk_full();
+        assert!(times.is_settling(true));
     }
 }
