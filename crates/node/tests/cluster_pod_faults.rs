@@ -232,7 +232,7 @@ spec:
     spec:
       terminationGracePeriodSeconds: 30
       containers:
-      - {{name: many-vm, image: virtlet.cloud/small, resources: {{limits: {{memory: 64Mi}}, requests: {{cpu: 10m}}}}}}
+      - {{name: many-vm, image: virtlet.cloud/small, resources: {{limits: {{memory: 96Mi}}, requests: {{cpu: 10m}}}}}}
 "
     ));
     until(300, &format!("{many} guests have booted"), || {

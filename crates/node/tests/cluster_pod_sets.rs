@@ -188,17 +188,17 @@ fn a_guest_is_started_again_in_its_pod() {
     let _alone = alone();
     have_small_guest();
     let tenant = Tenant::new("again");
-    let off = [&COUNT[..], &["sleep 2"]].concat();
-    tenant.apply(&vm_pod("off", COUNTED, &off));
+    let ends = [&COUNT[..], &["sleep 2"]].concat();
+    tenant.apply(&vm_pod("ends", COUNTED, &ends));
     let stay = [&COUNT[..], &["stay"]].concat();
     let probe = "    livenessProbe: {httpGet: {port: 7777}, periodSeconds: 2, failureThreshold: 2, initialDelaySeconds: 25}\n";
     tenant.apply(&vm_pod("deaf", &format!("{probe}{COUNTED}"), &stay));
     tenant.apply(&vm_pod("crashes", COUNTED, &stay));
     let uid = |pod: &str| tenant.field(&format!("pod/{pod}"), ".metadata.uid");
-    let before = ["off", "deaf", "crashes"].map(uid);
+    let before = ["ends", "deaf", "crashes"].map(uid);
     tenant.await_console(180, "crashes", "GUEST-READY");
     kill(&tenant.qemu("crashes-vm").expect("QEMU runs"));
-    for (pod, uid_before) in ["crashes", "off", "deaf"]
+    for (pod, uid_before) in ["crashes", "ends", "deaf"]
         .into_iter()
         .zip([&before[2], &before[0], &before[1]])
     {

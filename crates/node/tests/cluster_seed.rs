@@ -61,6 +61,12 @@ fn with(text: &str, changes: &[(&str, &str)]) -> String {
     })
 }
 
+/// What libvirt says on the node.
+fn virsh(arguments: &[&str]) -> String {
+    let virsh = ["virsh", "-q", "-c", "qemu:///system"];
+    on_node(NODE, &[&virsh[..], arguments].concat())
+}
+
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn driver_and_ephemeral_volumes() {
@@ -82,22 +88,9 @@ fn driver_and_ephemeral_volumes() {
         ],
     );
     // Where the document says that they are, under the names that it gives them.
-    let volumes = on_node(
-        NODE,
-        &["virsh", "-q", "-c", "qemu:///system", "vol-list", "volumes"],
-    );
-    let domain = on_node(
-        NODE,
-        &[
-            "virsh",
-            "-q",
-            "-c",
-            "qemu:///system",
-            "list",
-            "--uuid",
-            "--name",
-        ],
-    );
+    virsh(&["pool-refresh", "volumes"]);
+    let volumes = virsh(&["vol-list", "volumes"]);
+    let domain = virsh(&["list", "--uuid", "--name"]);
     let domain = domain.lines().find(|line| line.contains("test-vm"));
     let uuid = domain
         .and_then(|line| line.split_whitespace().next())
@@ -154,10 +147,7 @@ fn ceph_in_the_pod_and_by_claim() {
         assert_said(&console, &["test READS disk of ceph"]);
     }
     // The key is in libvirt's memory only while a VM starts.
-    let secrets = on_node(
-        NODE,
-        &["virsh", "-q", "-c", "qemu:///system", "secret-list"],
-    );
+    let secrets = virsh(&["secret-list"]);
     assert_eq!(secrets.trim(), "");
     let shown = on_node(
         NODE,
