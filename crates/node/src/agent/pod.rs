@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use disklet::cluster::names::POD_FINALIZER;
 use disklet_core::diag::{Diagnostics, Origin};
 use disklet_core::launch::protocol::How;
-use disklet_core::launch::vm_pod::{check, original};
+use disklet_core::launch::vm_pod::{check, is_vm, original};
 use disklet_core::manifest::Input;
 use disklet_core::names::{Namespace, ObjectName, PodUid};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
@@ -236,7 +236,7 @@ fn is_permitted(pod: &Value) -> bool {
     };
     let mut diags = Diagnostics::default();
     check(&input, &mut diags);
-    diags.errors() == 0
+    is_vm(pod) && diags.errors() == 0
 }
 
 fn running(pod: &Pod, name: &str) -> Option<Incarnation> {
@@ -309,7 +309,10 @@ mod tests {
             LauncherPod::of(&pod(|pod| {
                 pod["metadata"]["ownerReferences"] = json!([]);
                 let saved = json!({"containers": [{"name": "vm", "image": "virtlet.cloud/x"}]});
-                pod["metadata"]["annotations"] = json!({"disklet.io/vm-pod": saved.to_string()});
+                pod["metadata"]["annotations"] = json!({
+                    "disklet.io/vm-pod": saved.to_string(),
+                    "kubernetes.io/target-runtime": "virtlet.cloud",
+                });
                 change(pod);
             }))
         };
@@ -319,6 +322,10 @@ mod tests {
             None
         );
         assert_eq!(annotated(|pod| pod["spec"]["hostPID"] = json!(true)), None);
+        let of_another_runtime = |pod: &mut Value| {
+            pod["metadata"]["annotations"]["kubernetes.io/target-runtime"] = json!("docker");
+        };
+        assert_eq!(annotated(of_another_runtime), None);
     }
 
     /// Nobody else takes our finalizer away.
