@@ -56,9 +56,9 @@ spec:
 /// Where it is uninstalled from: the account of other tests stays.
 const ELSEWHERE: &str = "disklet-elsewhere";
 
-/// The rights are the controller's, and an installation elsewhere has them, too.
+/// The rights are the controller's, and an installation elsewhere has them, too. The first
+/// controller has them written again.
 fn be_installed_elsewhere() {
-    controller::have_rights();
     let account = json!([{"op": "add", "path": "/subjects/-", "value": {
         "kind": "ServiceAccount", "name": "disklet-controller", "namespace": ELSEWHERE,
     }}]);
@@ -100,8 +100,9 @@ fn labelled() -> String {
 #[ignore = "needs script/kube"]
 fn what_stays_is_held_by_nobody() {
     let place = Place::new("uninstall");
-    be_installed_elsewhere();
+    controller::have_rights();
     let controller = Controller::start();
+    be_installed_elsewhere();
     place.volume(
         "disk",
         json!({"iscsi": {"targetPortal": "192.0.2.1:3260", "iqn": "iqn.2026-01.com.example:disk", "lun": 1}}),
@@ -169,8 +170,9 @@ fn frees(place: &Place, pod: &str) {
 #[ignore = "needs script/kube"]
 fn by_force_vm_objects_and_vm_pods_go_first() {
     let place = Place::new("force");
-    be_installed_elsewhere();
+    controller::have_rights();
     let controller = Controller::start();
+    be_installed_elsewhere();
     place.volume(
         "disk",
         json!({"iscsi": {"targetPortal": "192.0.2.1:3260", "iqn": "iqn.2026-01.com.example:disk", "lun": 2}}),
