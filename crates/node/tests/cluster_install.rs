@@ -13,6 +13,7 @@ mod kube;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output, Stdio};
 
+use kube::guests::{delete, have_small_guest, vm};
 use kube::{Tenant, on_node, repository, run, until};
 
 const NODE: &str = "node1";
@@ -488,11 +489,10 @@ fn metrics_are_those_that_are_written() {
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn uninstall_refuses_while_a_vm_is_on_a_node() {
+    have_small_guest();
     let tenant = Tenant::new("in-the-way");
-    tenant.apply(
-        "---\n{apiVersion: v1, kind: Pod, metadata: {name: guest, labels: {disklet.io/vm: guest}}, spec: {\
-         terminationGracePeriodSeconds: 0, containers: [{name: c, image: \"disklet.test/busybox:1\", command: [sleep, \"600\"]}]}}",
-    );
+    tenant.apply(&vm("guest", "", &["stay"]));
+    tenant.await_field(60, "pod/guest", ".status.phase", "Running");
     let dir = std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this");
     let mut disklet = Command::new(format!("{dir}/shared/disklet"));
     let output = disklet.arg("uninstall").output().expect("disklet starts");
@@ -501,6 +501,7 @@ fn uninstall_refuses_while_a_vm_is_on_a_node() {
     assert!(told.contains(&format!("{}/guest", tenant.name)), "{told}");
     assert_eq!(output.stdout, b"", "something was done");
     libvirt_pod();
+    delete(&tenant, "guest");
 }
 
 /// All VMs of the repository are VMs for the API server.
