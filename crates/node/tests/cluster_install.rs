@@ -277,7 +277,7 @@ fn nobody_may_do_more_than_is_written() {
     let for_nobody = [
         "list secrets --all-namespaces",
         "watch secrets --all-namespaces",
-        "patch pods",
+        "update pods",
         "create pods --subresource=exec",
         "delete vms.disklet.io",
         "create vms.disklet.io",
@@ -322,6 +322,9 @@ fn nobody_may_do_more_than_is_written() {
             "patch vms.disklet.io",
         ),
         ("agent", "patch pods --subresource=status", "delete pods"),
+        ("agent", "patch pods --subresource=status", "patch pods"),
+        // For VM pods that slipped past the webhook.
+        ("controller", "patch pods", "delete nodes"),
     ] {
         assert!(may(account, may_do), "{account} may not {may_do}");
         assert!(!may(account, may_not), "{account} may {may_not}");
