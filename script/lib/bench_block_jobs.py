@@ -71,7 +71,7 @@ class Bench:
 
 
 def conversion(bench: Bench, name: str, ours: list[str], peers: list[list[str]], target: Path,
-               check, wall_bar=None, cpu_bar=None, size_bar=None) -> None:  # fmt: skip
+               check, wall_bar=None, cpu_bar=None, size_bar=None, ms_bar=None) -> None:  # fmt: skip
     """Measures a conversion into a target, which is made anew each time."""
 
     def fresh(command):
@@ -98,6 +98,9 @@ def conversion(bench: Bench, name: str, ours: list[str], peers: list[list[str]],
         verdicts.append(f"size {larger:.3f} " + bench.bars.at_most(f"{name}, size", larger, size_bar))
     target.unlink(missing_ok=True)
     mine, theirs = zip(*results, strict=True)
+    if ms_bar:
+        took = median_of(mine, lambda r: r.wall) * 1e3
+        verdicts.append(f"{took:.0f} ms " + bench.bars.at_most(f"{name}, ms", took, ms_bar))
     bench.row(
         name,
         f"{median_of(mine, lambda r: r.wall):.2f} s",

@@ -12,6 +12,17 @@ ROOT=$(cd -P "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export CARGO_INCREMENTAL=0
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/disklet/target}
 
+# build_for_this_clone: before tests are run. Cargo takes what another clone has built for
+# ours if it is newer than our files, but tests know at which path their clone was. So what
+# is ours is built anew.
+build_for_this_clone() {
+    local mark=$CARGO_TARGET_DIR/clone
+    [[ $(cat "$mark" 2>/dev/null) != "$ROOT" ]] || return 0
+    mkdir -p "$CARGO_TARGET_DIR"
+    rm -rf "$CARGO_TARGET_DIR"/{*,*/*}/.fingerprint/disklet*
+    echo "$ROOT" >"$mark"
+}
+
 # Where script/bootstrap unpacks the kernel that the tests' guests boot.
 export GUEST_KERNEL=${XDG_CACHE_HOME:-$HOME/.cache}/disklet/kernel
 export DISKLET_TEST_KERNEL=$GUEST_KERNEL
@@ -74,37 +85,64 @@ process_lives() {
 
 SUITES_PASSED=0
 SUITES_FAILED=0
-SUITE_PID=''
+# The log of the last suite, readable until the next one.
 SUITE_LOG=''
+# By name, of those that run: process group, log, and when it began.
+declare -A SUITE_PIDS=() SUITE_LOGS=() SUITE_BEGAN=()
 
 # suite NAME COMMAND…: runs COMMAND quietly and prints `NAME … ok 12.3 s`. On
 # failure the whole log is shown, on success only its notes.
-# Returns COMMAND's exit code. The log of the last suite stays readable
-# in $SUITE_LOG until the next one.
+# Returns COMMAND's exit code.
+suite() {
+    suite_begin "$@"
+    suite_end "$1"
+}
+
+# suite_begin NAME COMMAND…: the same, in two parts: others can run meanwhile.
 #
 # COMMAND runs in a process group of its own, which `suites_abort` ends: a
 # shell that waits for a foreground command would not see a signal in time.
-suite() {
-    local name=$1 from=$EPOCHREALTIME code=0
+suite_begin() {
+    local name=$1
     shift
-    SUITE_LOG=${SUITE_LOG:-$(mktemp "${TMPDIR:-/tmp}/disklet-suite.XXXXXX")}
-    printf '%s … ' "$name"
+    SUITE_LOGS[$name]=$(mktemp "${TMPDIR:-/tmp}/disklet-suite.XXXXXX")
+    SUITE_BEGAN[$name]=$EPOCHREALTIME
     set -m
-    "$@" >"$SUITE_LOG" 2>&1 </dev/null &
-    SUITE_PID=$!
+    (
+        # It may end while nobody waits for it.
+        trap 'echo "$EPOCHREALTIME" >"${SUITE_LOGS[$name]}.end"' EXIT
+        "$@"
+    ) >"${SUITE_LOGS[$name]}" 2>&1 </dev/null &
+    SUITE_PIDS[$name]=$!
     set +m
-    wait "$SUITE_PID" || code=$?
-    SUITE_PID=''
+}
+
+# suite_end NAME: waits for it, and says how it was.
+suite_end() {
+    local name=$1 code=0
+    printf '%s … ' "$name"
+    wait "${SUITE_PIDS[$name]}" || code=$?
+    unset "SUITE_PIDS[$name]"
+    [[ -z $SUITE_LOG ]] || rm -f "$SUITE_LOG"
+    SUITE_LOG=${SUITE_LOGS[$name]}
     if ((code == 0)); then
         SUITES_PASSED=$((SUITES_PASSED + 1))
-        printf '%sok%s %s s\n' "$GREEN" "$PLAIN" "$(elapsed_since "$from")"
+        printf '%sok%s %s s\n' "$GREEN" "$PLAIN" "$(suite_took "$name")"
         grep '^ *· ' "$SUITE_LOG" || true
     else
         SUITES_FAILED=$((SUITES_FAILED + 1))
-        printf '%sfailed%s %s s (exit code %s)\n' "$RED" "$PLAIN" "$(elapsed_since "$from")" "$code"
+        printf '%sfailed%s %s s (exit code %s)\n' "$RED" "$PLAIN" "$(suite_took "$name")" "$code"
         sed 's/^/    /' "$SUITE_LOG"
     fi
     return "$code"
+}
+
+# Until it ended; what was killed has not said when.
+suite_took() {
+    local from=${SUITE_BEGAN[$1]} to=$EPOCHREALTIME
+    read -r to 2>/dev/null <"${SUITE_LOGS[$1]}.end" || true
+    rm -f "${SUITE_LOGS[$1]}.end"
+    awk -v from="${from/,/.}" -v to="${to/,/.}" 'BEGIN { printf "%.1f", to - from }'
 }
 
 # suites_guard: from here on, whatever ends this script also ends its suite.
@@ -116,15 +154,19 @@ suites_guard() {
 }
 
 suites_abort() {
-    local code=$?
+    local code=$? name
     trap '' HUP INT TERM
-    if [[ -n $SUITE_PID ]]; then
-        printf 'interrupted\n'
-        kill -TERM -- "-$SUITE_PID" 2>/dev/null || true
-        wait "$SUITE_PID" || true
-    fi
-    [[ -z $SUITE_LOG ]] || rm -f "$SUITE_LOG"
+    if ((${#SUITE_PIDS[@]} > 0)); then printf 'interrupted\n'; fi
+    suites_kill
+    for name in "${!SUITE_PIDS[@]}"; do wait "${SUITE_PIDS[$name]}" || true; done
+    rm -f "${SUITE_LOGS[@]}" "${SUITE_LOGS[@]/%/.end}"
     exit "$code"
+}
+
+# suites_kill: ends those that run, without waiting for it.
+suites_kill() {
+    local pid
+    for pid in "${SUITE_PIDS[@]}"; do kill -TERM -- "-$pid" 2>/dev/null || true; done
 }
 
 # The line that sums up, alone on its line for whoever reads it by machine.

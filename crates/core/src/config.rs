@@ -1,6 +1,8 @@
 //! The node's configuration: what an administrator decides.
 
 mod images;
+mod per_node;
+mod pools;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +14,9 @@ use crate::names::{ImageName, PoolName};
 use crate::networks::{Networks, Subnet};
 use crate::units::{ByteSize, parse_quantity};
 use crate::yaml::{self, Fields, Limits, Spanned, View};
+
+pub use per_node::{ClaimedPool, NodePools};
+pub use pools::{Overcommit, Pool, PoolAnnotation};
 
 /// The configuration, complete: what a file leaves out has its default.
 #[derive(Debug, Clone)]
@@ -44,6 +49,8 @@ pub struct Config {
     pub cpu_model: CpuModel,
     /// What machines with UEFI boot with.
     pub uefi: UefiFiles,
+    /// Where the node's certificates for NBD are, as libvirt's qemu.conf says.
+    pub nbd_certificates: String,
     /// Where the mapping of image names to addresses is: a file, or a directory
     /// of them.
     pub image_translations: Option<String>,
@@ -72,15 +79,6 @@ impl Default for UefiFiles {
             variables: "/usr/share/OVMF/OVMF_VARS_4M.fd".to_owned(),
         }
     }
-}
-
-/// A directory for volumes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pool {
-    /// The directory.
-    pub path: String,
-    /// Other nodes see the same files.
-    pub shared: bool,
 }
 
 /// How guests are run.
@@ -157,6 +155,7 @@ impl Default for Config {
             default_memory: ByteSize::from_bytes(1 << 30),
             cpu_model: CpuModel::Default,
             uefi: UefiFiles::default(),
+            nbd_certificates: "/etc/pki/qemu".to_owned(),
             image_translations: None,
             networks: Networks::of_owner(),
             pre_pull: Vec::new(),
@@ -172,7 +171,7 @@ impl Config {
     pub const VOLUMES: &str = "volumes";
 
     /// The settings that a file can have.
-    pub(crate) const FIELDS: [&str; 15] = [
+    pub(crate) const FIELDS: [&str; 16] = [
         "dataDir",
         "systemDataDir",
         "runDir",
@@ -184,6 +183,7 @@ impl Config {
         "defaultMemory",
         "cpuModel",
         "uefi",
+        "nbdCertificates",
         "imageTranslations",
         "networks",
         "prePull",
@@ -226,7 +226,7 @@ impl Config {
             }
         }
         config.complete();
-        refuse_nested_pools(&config.pools, &places, diags);
+        pools::refuse_nested(&config.pools, &places, diags);
         config
     }
 
@@ -242,10 +242,7 @@ impl Config {
     fn complete(&mut self) {
         if let Ok(name) = PoolName::parse(Self::VOLUMES) {
             let path = format!("{}/volumes", self.data_dir);
-            self.pools.entry(name).or_insert(Pool {
-                path,
-                shared: false,
-            });
+            self.pools.entry(name).or_insert(Pool::at(path));
         }
     }
 
@@ -265,6 +262,7 @@ impl Config {
         for (key, target) in [
             ("dataDir", &mut self.data_dir),
             ("runDir", &mut self.run_dir),
+            ("nbdCertificates", &mut self.nbd_certificates),
             ("kubeletRoot", &mut self.kubelet_root),
             ("emulator", &mut self.emulator),
         ] {
@@ -276,7 +274,7 @@ impl Config {
             self.system_data_dir = Some(path);
         }
         for (name, view) in fields.entries("pools", diags) {
-            if let Some((name, pool)) = read_pool(name, &view, diags) {
+            if let Some((name, pool)) = pools::read(name, &view, diags) {
                 places.insert(name.clone(), view.place);
                 self.pools.insert(name, pool);
             }
@@ -327,15 +325,22 @@ impl Config {
         let Some(text) = view.scalar_text(diags) else {
             return;
         };
-        match parse_quantity(text) {
-            Ok(size) if size.as_bytes() >= 16 << 20 => self.default_memory = size,
-            _ => diags.push(
+        match read_memory(text) {
+            Ok(size) => self.default_memory = size,
+            Err(allowed) => diags.push(
                 Diagnostic::error(&view.place, "not an amount of memory for a VM")
                     .found(format!("{text:?}"))
-                    .allowed("at least 16Mi, as a Kubernetes quantity such as 1Gi"),
+                    .allowed(allowed),
             ),
         }
     }
+}
+
+/// Memory of VMs that name none; or what can be written.
+pub fn read_memory(text: &str) -> Result<ByteSize, &'static str> {
+    let size = parse_quantity(text).ok();
+    let size = size.filter(|size| size.as_bytes() >= 16 << 20);
+    size.ok_or("at least 16Mi, as a Kubernetes quantity such as 1Gi")
 }
 
 /// All of a manifest's fields are unknown here; one word about it is enough.
@@ -383,64 +388,6 @@ pub fn parse_host_path(text: &str) -> Result<String, &'static str> {
         return Err("must not be the root directory; name a path below it");
     }
     Ok(text.trim_end_matches('/').to_owned())
-}
-
-fn read_pool(name: &str, view: &View<'_>, diags: &mut Diagnostics) -> Option<(PoolName, Pool)> {
-    let name = PoolName::parse(name);
-    if let Err(rule) = &name {
-        diags.push(Diagnostic::error(&view.place, "not a pool name").allowed(rule.allowed));
-    }
-    let mut fields = view.fields(diags)?;
-    fields.required("path", diags)?;
-    let path = host_path(&mut fields, "path", diags);
-    let shared = fields.flag("shared", diags);
-    fields.no_others(&["path", "shared"], diags);
-    Some((
-        name.ok()?,
-        Pool {
-            path: path?,
-            shared,
-        },
-    ))
-}
-
-/// Each pool accounts for its own directory, and libvirt knows it by that. The
-/// one of volumes may stand in no file, and is not the one that is blamed then.
-fn refuse_nested_pools(
-    pools: &BTreeMap<PoolName, Pool>,
-    places: &BTreeMap<PoolName, Place>,
-    diags: &mut Diagnostics,
-) {
-    let all: Vec<_> = pools.iter().collect();
-    for (index, (name, pool)) in all.iter().enumerate() {
-        for (other, before) in &all[..index] {
-            let place = places.get(*name).or(places.get(*other));
-            let Some(place) = place.filter(|_| overlap(&pool.path, &before.path)) else {
-                continue;
-            };
-            diags.push(
-                Diagnostic::error(
-                    place,
-                    "two pools cannot have one directory, nor one within the other",
-                )
-                .found(format!(
-                    "pool {other} at {}, pool {name} at {}",
-                    before.path, pool.path
-                ))
-                .help("give each a directory of its own"),
-            );
-        }
-    }
-}
-
-/// Whether one path is the other, or leads to it.
-fn overlap(one: &str, other: &str) -> bool {
-    let parts = |path: &'_ str| -> Vec<String> {
-        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
-        parts.map(str::to_owned).collect()
-    };
-    let (one, other) = (parts(one), parts(other));
-    one.starts_with(&other) || other.starts_with(&one)
 }
 
 /// A list with an error in it is refused with the whole run; until then it

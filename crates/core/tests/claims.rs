@@ -31,9 +31,11 @@ impl World {
         volume.kept_for.is_some() && self.claim_of(volume) != Some(claim)
     }
 
+    /// The volumes that name a claim, and that it could take.
     fn keepers(&self, claim: usize) -> Vec<usize> {
         (0..self.volumes.len())
             .filter(|n| self.claim_of(&self.volumes[*n]) == Some(claim))
+            .filter(|n| fits_kept(&self.volumes[*n], &self.claims[claim]))
             .collect()
     }
 
@@ -43,6 +45,18 @@ impl World {
         by_claim
             .map(|volume| vec![volume])
             .or_else(|| Some(self.keepers(claim)).filter(|keepers| !keepers.is_empty()))
+    }
+
+    /// Whether the claim may have a volume that it names, or that names it.
+    fn agree(&self, number: usize, claim: usize) -> bool {
+        let (volume, wanted) = (&self.volumes[number], self.claims[claim].wanted);
+        let claimed = &self.claims[claim];
+        match (wanted == Some(number), self.claim_of(volume) == Some(claim)) {
+            (true, true) => fits_pair(volume, claimed),
+            (false, true) => fits_kept(volume, claimed),
+            (true, false) => fits(volume, claimed),
+            (false, false) => false,
+        }
     }
 
     /// Whether the claim may take the volume without either naming the other.
@@ -55,12 +69,23 @@ impl World {
     }
 }
 
-fn fits(volume: &Volume, claim: &Claim) -> bool {
+fn fits_pair(volume: &Volume, claim: &Claim) -> bool {
     volume.block == claim.block
+        && !volume.deleted
         && !matches!(volume.phase, Some("Released" | "Failed" | "Pending"))
-        && volume.size >= claim.size
-        && volume.class == claim.class
-        && claim.modes.is_subset(&volume.modes)
+}
+
+fn fits_kept(volume: &Volume, claim: &Claim) -> bool {
+    fits_pair(volume, claim) && volume.size >= claim.size && claim.modes.is_subset(&volume.modes)
+}
+
+fn fits(volume: &Volume, claim: &Claim) -> bool {
+    fits_kept(volume, claim) && volume.class == claim.class
+}
+
+/// What the controller prefers comes first.
+fn rank(volume: &Volume) -> (usize, u64) {
+    (volume.modes.len(), volume.size)
 }
 
 /// Every volume that was given may be given to that claim.
@@ -81,7 +106,7 @@ fn is_sound(world: &World, bound: &Bound) -> Result<(), TestCaseError> {
             Some(named) => {
                 prop_assert!(named.contains(&volume));
                 // What the cluster has bound is its business.
-                prop_assert!(says_bound || fits(&world.volumes[volume], &world.claims[claim]));
+                prop_assert!(says_bound || world.agree(volume, claim));
             }
             None => prop_assert!(world.suits(volume, claim)),
         }
@@ -89,7 +114,7 @@ fn is_sound(world: &World, bound: &Bound) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// No claim goes without a volume, or has a larger one, for no reason.
+/// No claim goes without a volume, or has one that can do more, or is larger, for no reason.
 fn is_complete(world: &World, bound: &Bound) -> Result<(), TestCaseError> {
     let given: BTreeSet<_> = bound.values().copied().collect();
     for claim in 0..world.claims.len() {
@@ -102,13 +127,15 @@ fn is_complete(world: &World, bound: &Bound) -> Result<(), TestCaseError> {
         let Some(named) = world.named(claim) else {
             let left = (0..world.volumes.len())
                 .filter(|volume| !given.contains(volume) && world.suits(*volume, claim))
-                .map(|volume| world.volumes[volume].size)
+                .map(|volume| rank(&world.volumes[volume]))
                 .min();
-            let size = bound.get(&claim).map(|volume| world.volumes[*volume].size);
-            match (size, left) {
+            let had = bound
+                .get(&claim)
+                .map(|volume| rank(&world.volumes[*volume]));
+            match (had, left) {
                 (None, left) => prop_assert_eq!(left, None, "claim {} is left out", claim),
-                (Some(size), Some(left)) => {
-                    prop_assert!(size <= left, "claim {claim} has too much");
+                (Some(had), Some(left)) => {
+                    prop_assert!(had <= left, "claim {claim} has too much");
                 }
                 (Some(_), None) => {}
             }
@@ -122,7 +149,7 @@ fn is_complete(world: &World, bound: &Bound) -> Result<(), TestCaseError> {
         let all_good = named.iter().all(|volume| {
             *volume < world.volumes.len()
                 && !world.is_kept_for_another(*volume, claim)
-                && fits(&world.volumes[*volume], &world.claims[claim])
+                && world.agree(*volume, claim)
                 && !others_want(*volume)
         });
         if all_good {

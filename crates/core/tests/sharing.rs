@@ -8,6 +8,8 @@
 
 #[path = "sharing/model.rs"]
 mod model;
+#[path = "sharing/spellings.rs"]
+mod spellings;
 
 use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostics, Severity};
@@ -43,10 +45,34 @@ fn has_claim_twice(machine: &Machine) -> bool {
     claims.len() < all
 }
 
+/// A machine is on one node.
+fn is_torn(machine: &Machine) -> bool {
+    let disks = &machine.disks;
+    let far = |one: &Disk| disks.iter().any(|two| one.storage.is_far_from(two.storage));
+    disks.iter().any(far)
+}
+
+/// Two machines are two pods.
+fn have_one_pods(one: &Machine, two: &Machine) -> bool {
+    let meet = |one: &Disk, two: &Disk| {
+        one.storage.is(two.storage) && (one.is_for_one_pod() || two.is_for_one_pod())
+    };
+    let mut disks = one.disks.iter();
+    disks.any(|one| two.disks.iter().any(|two| meet(one, two)))
+}
+
 fn is_free_of_conflict(world: &World) -> bool {
-    let disks: Vec<_> = world.machines.iter().flat_map(|it| &it.disks).collect();
+    let machines = &world.machines;
+    let disks: Vec<_> = machines.iter().flat_map(|it| &it.disks).collect();
     let meets = |(index, one): (usize, &&Disk)| disks[..index].iter().any(|two| conflict(one, two));
-    !disks.iter().enumerate().any(meets) && !world.machines.iter().any(has_claim_twice)
+    let twice = |(index, one): (usize, &Machine)| {
+        let before = &machines[..index];
+        before.iter().any(|two| have_one_pods(one, two))
+    };
+    !disks.iter().enumerate().any(meets)
+        && !machines.iter().enumerate().any(twice)
+        && !machines.iter().any(has_claim_twice)
+        && !machines.iter().any(is_torn)
 }
 
 /// How many plans there are, and all errors.
@@ -61,7 +87,7 @@ fn outcome(text: &str) -> (usize, Vec<String>) {
     objects.read(&input, &namespace, &mut diags);
     let node = Input {
         name: "node.yaml".into(),
-        text: model::NODE.to_owned(),
+        text: spellings::NODE.to_owned(),
     };
     let facts = Facts::read(&node, &mut diags);
     let plans = resolve(&objects, &Config::default(), &facts, &mut diags);
@@ -75,6 +101,7 @@ fn is_about_sharing(error: &str) -> bool {
     error.starts_with("two VMs would use ")
         || error.starts_with("two disks lead to one storage")
         || error == "one claim cannot be two disks"
+        || error == "no node has all volumes of the VM"
 }
 
 /// Many: each is small, and there are many pairs of spellings.

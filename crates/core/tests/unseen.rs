@@ -18,7 +18,7 @@ use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostics, Severity};
 use disklet_core::facts::Facts;
 use disklet_core::manifest::{Input, Objects};
-use disklet_core::names::Namespace;
+use disklet_core::names::{Namespace, ObjectName};
 use disklet_core::plan::{Plan, Source};
 use disklet_core::resolve::{Reference, Unseen, resolve_seeing};
 
@@ -192,4 +192,58 @@ fn each_object_may_be_hidden_and_is_then_known_at_launch() {
         }
     }
     assert!(hidden_sources > 10, "{hidden_sources}");
+}
+
+/// A claim of a Gluster volume whose Endpoints are in its own namespace, and a VM
+/// that writes to it.
+fn user_of_gluster(namespace: &str, driver: &str) -> String {
+    let meta = |name: &str| format!("metadata: {{name: {name}, namespace: {namespace}}}");
+    format!(
+        "{{kind: VM, {}, spec: {{domain: {{devices: {{disks: [{{source: {{pvc: {{claimname: c}}}}, driver: {{name: {driver}}}}}]}}}}}}}}\n---\n\
+         {{kind: PersistentVolumeClaim, apiVersion: v1, {}, spec: {{volumeName: of-{namespace}, resources: {{requests: {{storage: 1Gi}}}}}}}}\n---\n\
+         {{kind: PersistentVolume, apiVersion: v1, metadata: {{name: of-{namespace}}}, spec: {{capacity: {{storage: 1Gi}}, glusterfs: {{endpoints: servers, path: v}}}}}}\n",
+        meta("vm"),
+        meta("c")
+    )
+}
+
+#[test]
+fn gluster_files_whose_endpoints_are_hidden_in_one_namespace_are_told() {
+    let servers = "---\n{kind: Endpoints, apiVersion: v1, metadata: {name: servers, namespace: open}, \
+                   subsets: [{addresses: [{ip: 10.0.0.7}], ports: [{port: 1}]}]}\n";
+    let key = (
+        Namespace::parse("closed").unwrap(),
+        ObjectName::parse("servers").unwrap(),
+    );
+    let hidden = BTreeSet::from([Reference::Endpoints(key)]);
+    for (ours, theirs) in [
+        ("qemu", "qemu"),
+        ("qemu", "kubelet"),
+        ("kubelet", "kubelet"),
+    ] {
+        let mut objects = Objects::default();
+        let (open, closed) = (
+            user_of_gluster("open", ours),
+            user_of_gluster("closed", theirs),
+        );
+        let input = Input {
+            name: "gluster.yaml".into(),
+            text: format!("{open}---\n{closed}{servers}"),
+        };
+        let namespace = Namespace::parse("default").unwrap();
+        let mut diags = Diagnostics::default();
+        objects.read(&input, &namespace, &mut diags);
+        let unseen = Unseen::objects(hidden.clone());
+        let (config, facts) = (Config::default(), Facts::default());
+        let plans = resolve_seeing(&objects, &config, &facts, &unseen, &mut diags).plans;
+        let told: Vec<_> = diags.into_sorted();
+        let errors = told.iter().filter(|it| it.severity == Severity::Error);
+        assert_eq!(errors.count(), 0, "{told:?}");
+        assert_eq!(plans.len(), 2);
+        let doubt = "gluster file v/disk.img is used by two disks";
+        assert!(
+            told.iter().any(|it| it.message.starts_with(doubt)),
+            "{ours}, {theirs}: {told:?}"
+        );
+    }
 }

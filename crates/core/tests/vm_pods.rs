@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use disklet_core::diag::Diagnostics;
 use disklet_core::launch::pod::{SECCOMP_PROFILE, Settings};
 use disklet_core::launch::vm_pod::{
-    SAVED, check, claims_to_look_at, is_launcher, is_vm, kept, launcher, original,
+    SAVED, altered, check, claims_to_look_at, is_launcher, is_vm, kept, launcher, original,
+    unchanged,
 };
 use disklet_core::manifest::{Input, Objects};
 use disklet_core::names::Namespace;
@@ -189,10 +190,62 @@ fn who_removes_what_makes_it_a_launcher_does_not() {
     assert_eq!(kept["metadata"]["labels"], launcher["metadata"]["labels"]);
 }
 
+/// Ports of containers are for people to read; the kubelet asks at any.
+#[test]
+fn a_guest_is_reached_where_the_kubelet_asks() {
+    let mut pod = case("seed");
+    let container = &mut pod["spec"]["containers"][0];
+    container["livenessProbe"] = json!({"httpGet": {"port": 18080}});
+    container["readinessProbe"] = json!({"tcpSocket": {"port": 20022}});
+    container["startupProbe"] = json!({"grpc": {"port": 30001}});
+    let ports = |pod: &Value| launched(pod)["spec"]["containers"][0]["args"][2].clone();
+    assert_eq!(ports(&pod), "--tcp-ports=1-9999,18080,20022,30001");
+    // A name is that of one of the container's ports.
+    let container = &mut pod["spec"]["containers"][0];
+    container["livenessProbe"] = json!({"httpGet": {"port": "web"}});
+    container["ports"] = json!([{"name": "web", "containerPort": 18081}]);
+    assert_eq!(ports(&pod), "--tcp-ports=1-9999,18081,20022,30001");
+}
+
+/// By its label a launcher is protected from updates; another webhook may have taken it.
+#[test]
+fn a_launcher_without_its_label_may_have_it_again() {
+    let launcher = launched(&case("seed"));
+    let mut bare = launcher.clone();
+    bare["metadata"]["labels"] = json!({"app": "web"});
+    let mut mended = bare.clone();
+    mended["metadata"]["labels"]["disklet.io/vm"] =
+        launcher["metadata"]["labels"]["disklet.io/vm"].clone();
+    assert_eq!(unchanged(&bare, &mended), Ok(()));
+    assert_eq!(kept(&bare, &mended), Ok(mended.clone()));
+    // Nothing of it is made up, nor has it another one.
+    assert_eq!(kept(&bare, &bare), Ok(bare.clone()));
+    let mut other = mended.clone();
+    other["metadata"]["labels"]["disklet.io/vm"] = json!("other");
+    assert_eq!(kept(&bare, &other), Ok(mended.clone()));
+    for old in [&bare, &mended] {
+        let refused = unchanged(old, &other).unwrap_err();
+        assert_eq!(refused.0, "metadata.labels.disklet.io/vm");
+    }
+    assert!(unchanged(&mended, &bare).is_err());
+}
+
+/// API servers with a gate that is off by default.
+#[test]
+fn what_api_servers_fill_in_changes_no_launcher() {
+    let made = launched(&case("seed"));
+    let mut stored = made.clone();
+    stored["spec"]["containers"][0]["resizePolicy"] =
+        json!([{"resourceName": "memory", "restartPolicy": "NotRequired"}]);
+    stored["spec"]["containers"][0]["terminationMessagePath"] = json!("/dev/termination-log");
+    assert_eq!(altered(&stored, &made), None);
+}
+
 #[test]
 fn what_a_guest_cannot_have_is_refused_by_its_field() {
     let mut pod = case("seed");
     pod["spec"]["hostNetwork"] = json!(true);
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(-5);
     pod["spec"]["hostPID"] = json!(false);
     pod["spec"]["volumes"][0]["name"] = json!("disklet");
     let container = &mut pod["spec"]["containers"][0];
@@ -214,6 +267,7 @@ fn what_a_guest_cannot_have_is_refused_by_its_field() {
         "spec.containers[0].lifecycle",
         "spec.containers[0].livenessProbe.exec",
         "spec.hostNetwork",
+        "spec.terminationGracePeriodSeconds",
         "spec.volumes[0].name",
     ];
     assert_eq!(fields, wanted);

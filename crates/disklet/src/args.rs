@@ -14,6 +14,7 @@ use crate::image::ImageArgs;
 use crate::images::ImagesArgs;
 use crate::install::InstallArgs;
 use crate::launch::LaunchArgs;
+use crate::populate::PopulateArgs;
 use crate::uninstall::UninstallArgs;
 
 /// Virtual-machine disks for Kubernetes.
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Vm(VmCommand),
     Images(ImagesArgs),
     Image(ImageArgs),
+    Populate(PopulateArgs),
     Launch(LaunchArgs),
     Controller(ControllerArgs),
     Crd(CrdArgs),

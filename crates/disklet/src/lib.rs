@@ -2,6 +2,8 @@
 //! line, what this machine answers, and telling people what is wrong.
 
 pub mod cluster;
+pub mod disks;
+pub mod fill;
 pub mod host;
 pub mod manifests;
 pub mod progress;

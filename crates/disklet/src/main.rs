@@ -10,6 +10,7 @@ mod install;
 mod launch;
 mod plan;
 mod plugin;
+mod populate;
 mod refusal;
 mod uninstall;
 mod webhook;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Images(args) => images::run(&args),
+        Command::Populate(args) => populate::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Controller(args) => controller::run(&args),
         Command::Crd(args) => crd::run(&args),

@@ -1,5 +1,6 @@
 //! Telling how far a copy or a download has come, on standard error.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use disklet_core::units::ByteSize;
 /// How it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProgressForm {
-    /// A bar, if standard error is a terminal
+    /// A bar, if standard error is a terminal; lines, if that can show none
     Auto,
     /// A JSON object a line, on standard error
     Json,
@@ -36,12 +37,15 @@ pub struct Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Bar,
+    Lines,
     Json,
     Nothing,
 }
 
 /// Often enough to look alive, seldom enough to cost nothing.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// Lines stay, and shall not drown the others.
+const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
 impl Progress {
     /// Of a copy of so many bytes.
@@ -49,7 +53,9 @@ impl Progress {
     pub fn new(total: Option<u64>, wanted: ProgressForm) -> Self {
         let form = match wanted {
             ProgressForm::Json => Form::Json,
-            ProgressForm::Auto if io::stderr().is_terminal() => Form::Bar,
+            ProgressForm::Auto if io::stderr().is_terminal() => {
+                Form::of_terminal(std::env::var_os("TERM").as_deref())
+            }
             ProgressForm::Auto | ProgressForm::None => Form::Nothing,
         };
         Self {
@@ -99,10 +105,15 @@ impl Progress {
         // Who watches may have gone; the copy goes on.
         let _ = match self.form {
             Form::Bar => {
-                let left = left.map_or_else(String::new, |seconds| format!(", {seconds} s left"));
-                write!(out, "\r\x1b[K{}", bar(done, self.total, rate) + &left)
-                    .and_then(|()| out.flush())
+                let line = bar(
+                    done,
+                    self.total,
+                    &words(done, self.total, rate, left),
+                    columns(),
+                );
+                write!(out, "\r\x1b[K{line}").and_then(|()| out.flush())
             }
+            Form::Lines => writeln!(out, "{}", words(done, self.total, rate, left).trim_start()),
             Form::Json => writeln!(
                 out,
                 "{}",
@@ -120,24 +131,65 @@ fn per_second(bytes: u64, elapsed: Duration) -> u64 {
     u64::try_from(u128::from(bytes) * 1000 / u128::from(millis)).unwrap_or(u64::MAX)
 }
 
-fn bar(done: u64, total: Option<u64>, rate: u64) -> String {
-    const WIDTH: u64 = 30;
+impl Form {
+    /// What a terminal of this kind can show: one that does not say what it is
+    /// may not know how to begin its line again.
+    fn of_terminal(kind: Option<&OsStr>) -> Self {
+        match kind {
+            Some(kind) if !kind.is_empty() && kind != "dumb" => Self::Bar,
+            _ => Self::Lines,
+        }
+    }
+
+    fn interval(self) -> Duration {
+        match self {
+            Self::Lines => BETWEEN_LINES,
+            Self::Bar | Self::Json | Self::Nothing => INTERVAL,
+        }
+    }
+}
+
+/// How wide the terminal is.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    match columns {
+        0 => 80,
+        columns => columns,
+    }
+}
+
+fn share(done: u64, total: u64, of: u64) -> u64 {
+    u64::try_from(u128::from(done) * u128::from(of) / u128::from(total.max(1))).unwrap_or(of)
+}
+
+/// How far it is, in words.
+fn words(done: u64, total: Option<u64>, rate: u64, left: Option<u64>) -> String {
     let whole_mebibytes = |bytes| ByteSize::from_bytes(bytes >> 20 << 20);
     let rate = whole_mebibytes(rate);
     let Some(total) = total else {
         return format!("{} read, {rate}/s", whole_mebibytes(done));
     };
-    let share = |of: u64| {
-        u64::try_from(u128::from(done) * u128::from(of) / u128::from(total.max(1))).unwrap_or(of)
+    let left = left.map_or_else(String::new, |seconds| format!(", {seconds} s left"));
+    format!("{:>3} %, {rate}/s{left}", share(done, total, 100))
+}
+
+/// The same with a bar before it, as far as there is room: a line that does not fit
+/// cannot be taken back.
+fn bar(done: u64, total: Option<u64>, words: &str, columns: usize) -> String {
+    const WIDEST: usize = 30;
+    const NARROWEST: usize = 5;
+    // The last column stays free: some terminals go on to the next line there.
+    let room = columns.saturating_sub(1);
+    let around = "[] ".len() + words.len();
+    let width = room.saturating_sub(around).min(WIDEST);
+    let Some(total) = total.filter(|_| width >= NARROWEST) else {
+        return words.chars().take(room).collect();
     };
-    let filled = usize::try_from(share(WIDTH)).unwrap_or(0);
-    let empty = usize::try_from(WIDTH).unwrap_or(0) - filled;
-    format!(
-        "[{}{}] {:>3} %, {rate}/s",
-        "#".repeat(filled),
-        "-".repeat(empty),
-        share(100)
-    )
+    let filled =
+        usize::try_from(share(done, total, u64::try_from(width).unwrap_or(0))).unwrap_or(0);
+    let empty = width - filled.min(width);
+    format!("[{}{}] {words}", "#".repeat(filled), "-".repeat(empty))
 }
 
 impl Watch for Progress {
@@ -150,7 +202,7 @@ impl Watch for Progress {
         // Whoever holds the lock is telling already.
         if let Ok(mut told) = self.told.try_lock()
             // Another thread may have told of a later moment.
-            && elapsed.saturating_sub(*told) >= INTERVAL
+            && elapsed.saturating_sub(*told) >= self.form.interval()
         {
             *told = elapsed;
             self.tell(elapsed);
@@ -176,5 +228,32 @@ mod tests {
         progress.advance(8);
         assert_eq!(*progress.told.lock().unwrap(), later);
         assert_eq!(progress.done.into_inner(), 8);
+    }
+
+    #[test]
+    fn a_bar_is_never_wider_than_its_terminal() {
+        let gib = 1 << 30;
+        let words = words(gib, Some(3 * gib), 5 << 20, Some(410));
+        assert_eq!(words, " 33 %, 5 MiB/s, 410 s left");
+        let at = |columns| bar(gib, Some(3 * gib), &words, columns);
+        assert_eq!(
+            at(80),
+            format!("[{}{}] {words}", "#".repeat(10), "-".repeat(20))
+        );
+        assert_eq!(at(40), format!("[###-------] {words}"));
+        assert_eq!(at(30), words);
+        assert_eq!(at(10), " 33 %, 5 ");
+        for columns in 0..100 {
+            assert!(at(columns).len() < columns.max(1), "{columns}");
+        }
+    }
+
+    #[test]
+    fn a_terminal_that_can_do_nothing_has_lines() {
+        let of = |kind: Option<&str>| Form::of_terminal(kind.map(OsStr::new));
+        assert_eq!(of(Some("xterm")), Form::Bar);
+        for kind in [None, Some(""), Some("dumb")] {
+            assert_eq!(of(kind), Form::Lines, "{kind:?}");
+        }
     }
 }

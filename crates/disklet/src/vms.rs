@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
+use crate::disks::DiskArgs;
 use crate::manifests::ManifestArgs;
 
 /// The commands that run VMs.
@@ -32,12 +33,55 @@ pub enum VmCommand {
     Console(ConsoleArgs),
     /// Show what a VM has written to its serial console
     Logs(LogsArgs),
+    /// Who uses storage that others can use as well
+    Leases(LeasesArgs),
+    /// Attach, detach and grow disks of VMs that run
+    Disk(DiskArgs),
     /// Remove what interrupted commands have left
     ///
     /// VMs that were never complete and VMs that were being removed go, with
     /// all that was made for them; so do device nodes and trial disks that a
     /// crash has left. Nothing else is touched, and nothing that is in use.
     Gc(GcArgs),
+    /// Look at the directories that hold VMs' volumes
+    Pools {
+        /// What to do.
+        #[command(subcommand)]
+        command: PoolsCommand,
+    },
+}
+
+/// `pools`.
+#[derive(Debug, Subcommand)]
+pub enum PoolsCommand {
+    /// List the pools of this machine
+    ///
+    /// SIZE and FREE are those of the filesystem, whoever else writes to it. USED is
+    /// what the files of VMs take now, PROMISED what they may grow to, and LIMIT
+    /// how much may be promised: the setting `overcommit` times the size
+    /// (see docs/formats/config.md). Beyond it, `up` refuses.
+    Ls(PoolsLsArgs),
+}
+
+/// `pools ls`.
+#[derive(Debug, ClapArgs)]
+pub struct PoolsLsArgs {
+    /// How to show them
+    #[arg(short, long, value_enum, default_value_t = PoolsOutput::Table)]
+    pub output: PoolsOutput,
+
+    /// Configuration of the node (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// A form of the list of pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PoolsOutput {
+    /// For people
+    Table,
+    /// A list, sizes in bytes, for programs
+    Json,
 }
 
 /// `up`.
@@ -120,7 +164,7 @@ pub struct DownArgs {
     pub libvirt: LibvirtArgs,
 }
 
-/// `ps`.
+/// `ps` and `leases ls`.
 #[derive(Debug, ClapArgs)]
 pub struct PsArgs {
     /// How to show them
@@ -136,12 +180,59 @@ pub struct PsArgs {
     pub libvirt: LibvirtArgs,
 }
 
-/// A form of the list of VMs.
+/// `leases`.
+#[derive(Debug, ClapArgs)]
+pub struct LeasesArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LeasesCommand,
+}
+
+/// What can be done with leases.
+#[derive(Debug, Subcommand)]
+pub enum LeasesCommand {
+    /// List the leases of this machine's VMs
+    ///
+    /// A lease is live while its VM runs, and keeps others out who do not agree.
+    /// A stale one, of a VM that is off, keeps nobody out. What a VM of another
+    /// daemon does is unknown, and its leases keep others out as well.
+    Ls(PsArgs),
+    /// Let others use storage although its VM may still use it
+    ///
+    /// The VM is not told and not ended: if it runs, it goes on reading and
+    /// writing. Two VMs that write to one disk destroy what is on it. End the VM
+    /// instead (`disklet down`), which releases its leases; force is for a VM
+    /// that cannot write any more, and whose libvirt daemon cannot say so. The
+    /// lease is taken again when the VM is started again. Files and devices of
+    /// this machine are locked by QEMU itself as well, which this does not change.
+    Release(ReleaseArgs),
+}
+
+/// `leases release`.
+#[derive(Debug, ClapArgs)]
+pub struct ReleaseArgs {
+    /// The lease, by the ID that `ls` shows, or the beginning of it
+    pub id: String,
+
+    /// Release it although the VM runs, or nobody can say that it does not
+    #[arg(long)]
+    pub force: bool,
+
+    /// Configuration of the node (see docs/formats/config.md) [env: `DISKLET_CONFIG`]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Where libvirt is.
+    #[command(flatten)]
+    pub libvirt: LibvirtArgs,
+}
+
+/// A form of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PsOutput {
     /// For people
     Table,
-    /// For people, with UUIDs
+    /// For people, with more columns
     Wide,
     /// A list, for programs
     Json,
@@ -238,7 +329,17 @@ pub struct GcArgs {
 pub struct LibvirtArgs {
     /// The libvirt daemon, on this machine [default: root's is the system's,
     /// qemu:///system, and is started if it does not run; a user's is their own,
-    /// qemu:///session]
-    #[arg(long, value_name = "URI", env = "LIBVIRT_DEFAULT_URI")]
+    /// qemu:///session] [env: `LIBVIRT_DEFAULT_URI`]
+    // Read where it is connected to: an empty variable is none.
+    #[arg(long, value_name = "URI", value_parser = daemon)]
     pub connect: Option<String>,
+}
+
+fn daemon(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err(
+            "it is empty: name a daemon, such as qemu:///system, or leave --connect out".to_owned(),
+        ),
+        uri => Ok(uri.to_owned()),
+    }
 }

@@ -48,7 +48,7 @@ fn printed(args: &[&str]) -> String {
 }
 
 /// The installations that have golden files.
-const INSTALLATIONS: [(&str, &[&str]); 3] = [
+const INSTALLATIONS: [(&str, &[&str]); 4] = [
     ("install.golden.yaml", &["install"]),
     (
         "install-other.golden.yaml",
@@ -86,6 +86,10 @@ const INSTALLATIONS: [(&str, &[&str]); 3] = [
             "--metrics-address",
             "0.0.0.0:9474",
         ],
+    ),
+    (
+        "install-per-node.golden.yaml",
+        &["install", "--per-node", "per-node.yaml"],
     ),
 ];
 
@@ -155,6 +159,12 @@ fn wrong_options_are_refused_with_a_reason() {
             &["--config", "nodes.yaml", "--kubelet-root", "/other"],
             "names another directory",
         ),
+        (&["--per-node", "missing.yaml"], "missing.yaml"),
+        (&["--per-node", "nodes.yaml"], "unknown field"),
+        (
+            &["--per-node", "per-node.yaml", "--libvirt", "host"],
+            "does not see what pods have mounted",
+        ),
     ] {
         let outcome = disklet(&[&["install"], args].concat());
         let faults: Vec<_> = outcome.faults().collect();
@@ -162,6 +172,31 @@ fn wrong_options_are_refused_with_a_reason() {
         assert!(
             outcome.stderr.contains(wanted),
             "{args:?}: {}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn every_slip_in_the_pools_of_nodes_is_told_at_once() {
+    let outcome = disklet(&["install", "--per-node", "per-node-wrong.yaml"]);
+    let faults: Vec<_> = outcome.faults().collect();
+    assert!(faults.is_empty(), "{faults:?}");
+    for wanted in [
+        "not a pool name",
+        "not a claim's name",
+        "not an absolute path",
+        "/var/lib/disklet/fast and /var/lib/disklet",
+        "how many times its size may be promised",
+        "/storage/one/two and pool one at /storage/one",
+        "unknown field \"share\"",
+        "not a node's name",
+        "nodes.worker-3.pools.slow.claim",
+        "nodes.worker-4.pools",
+    ] {
+        assert!(
+            outcome.stderr.contains(wanted),
+            "{wanted}: {}",
             outcome.stderr
         );
     }

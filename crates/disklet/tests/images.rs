@@ -15,6 +15,8 @@ mod housekeeping;
 mod library;
 #[path = "images/mapping.rs"]
 mod mapping;
+#[path = "images/parts.rs"]
+mod parts;
 #[path = "images/planned.rs"]
 mod planned;
 #[path = "images/resumed.rs"]

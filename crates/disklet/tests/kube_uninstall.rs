@@ -12,12 +12,16 @@ mod cluster;
 #[path = "kube/controller.rs"]
 #[allow(dead_code, reason = "the controller's tests use the rest")]
 mod controller;
+#[path = "kube/webhook.rs"]
+#[allow(dead_code, reason = "the webhook's tests use the rest")]
+mod webhook;
 
 use std::process::Command;
 
-use cluster::{Place, eventually, kubectl, kubectl_with};
+use cluster::{Place, eventually, kubectl, kubectl_says, kubectl_with};
 use controller::Controller;
 use serde_json::json;
+use webhook::Webhook;
 
 /// It runs, by a claim that QEMU opens.
 const VM: &str = "
@@ -59,8 +63,16 @@ const ELSEWHERE: &str = "disklet-elsewhere";
 /// The rights are the controller's, and an installation elsewhere has them, too. The first
 /// controller has them written again.
 fn be_installed_elsewhere() {
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}});
+    kubectl_with(&["apply", "-f", "-"], &namespace.to_string());
+    serve(ELSEWHERE);
+}
+
+/// One more namespace has the account of an installation.
+fn serve(namespace: &str) {
     let account = json!([{"op": "add", "path": "/subjects/-", "value": {
-        "kind": "ServiceAccount", "name": "disklet-controller", "namespace": ELSEWHERE,
+        "kind": "ServiceAccount", "name": "disklet-controller", "namespace": namespace,
     }}]);
     let patch = account.to_string();
     let binding = "clusterrolebinding/disklet-controller";
@@ -212,4 +224,112 @@ fn by_force_vm_objects_and_vm_pods_go_first() {
     assert!(own["metadata"]["deletionTimestamp"].is_null());
     // It has lost its rights meanwhile.
     controller.kill();
+}
+
+/// Who names a node by itself can name one without an agent. The controller lets go of the
+/// pod, and if that is not there either, who uninstalls.
+#[test]
+#[ignore = "needs script/kube"]
+fn a_vm_pod_on_a_node_without_an_agent_can_go() {
+    let place = Place::new("agentless");
+    controller::have_rights();
+    let controller = Controller::start();
+    be_installed_elsewhere();
+    place.create(PODS);
+    place.run_on_a_node("pod");
+    place.set_running("pod");
+    place.kubectl(&["delete", "pod/pod", "--wait=false"]);
+    // What may run is held, however long.
+    std::thread::sleep(std::time::Duration::from_secs(25));
+    assert!(place.find("pod/pod").is_some());
+    place.ended("pod");
+    place.gone("pod/pod");
+    controller.kill();
+    place.kubectl(&["delete", "pod/own", "--wait=false"]);
+    place.gone("pod/own");
+
+    place.create(PODS);
+    place.run_on_a_node("pod");
+    let (is_done, said) = uninstall(ELSEWHERE, &[]);
+    let pod = format!("{}/pod", place.namespace());
+    assert!(!is_done && said.contains(&pod), "{said}");
+    let said = std::thread::scope(|scope| {
+        let by_force = scope.spawn(|| uninstall(ELSEWHERE, &["--force", "--timeout=60"]));
+        place.eventually("pod/pod", |pod| {
+            pod["metadata"]["deletionTimestamp"].is_string()
+        });
+        // The kubelet has never had it, and says so.
+        let last = [
+            "delete",
+            "pod/pod",
+            "--force",
+            "--grace-period=0",
+            "--wait=false",
+        ];
+        place.kubectl(&last);
+        let (is_done, said) = by_force.join().unwrap();
+        assert!(is_done, "{said}");
+        said
+    });
+    assert!(said.contains("its node has no agent"), "{said}");
+    place.gone("pod/pod");
+}
+
+/// Who deletes the namespace takes controllers and agents away, and whoever would let go of
+/// VMs with them; our webhooks stay, and nobody answers for them.
+#[test]
+#[ignore = "needs script/kube"]
+fn when_the_namespace_was_deleted_vms_can_still_go() {
+    let place = Place::new("forsaken");
+    let webhook = Webhook::installed();
+    let controller = webhook.controller(&[]);
+    // One that is not there.
+    serve("disklet-deleted");
+    place.volume(
+        "disk",
+        json!({"iscsi": {"targetPortal": "192.0.2.1:3260", "iqn": "iqn.2026-01.com.example:disk", "lun": 3}}),
+    );
+    place.claim("disk");
+    place.apply(VM);
+    place.running("kept");
+    controller.kill();
+    place.create(PODS);
+    place.run_on_a_node("pod");
+    place.set_running("pod");
+    // An update of a launcher is refused for lack of an answer: its finalizer stays.
+    let patch = [
+        "-n",
+        place.namespace(),
+        "patch",
+        "pod/pod",
+        "--type=merge",
+        "-p",
+    ];
+    let let_go = r#"{"metadata":{"finalizers":null}}"#;
+    let (done, said) = kubectl_says(&[&patch[..], &[let_go]].concat(), "");
+    assert!(!done && said.contains("launchers.disklet.io"), "{said}");
+
+    let (is_done, said) = std::thread::scope(|scope| {
+        let options = ["--force", "--timeout=60"];
+        let by_force = scope.spawn(move || uninstall("disklet-deleted", &options));
+        for pod in ["kept", "pod"] {
+            place.eventually(&format!("pod/{pod}"), |pod| {
+                pod["metadata"]["deletionTimestamp"].is_string()
+            });
+            // What runs is held.
+            std::thread::sleep(std::time::Duration::from_secs(2));
+            assert!(place.find(&format!("pod/{pod}")).is_some());
+            place.ended(pod);
+        }
+        by_force.join().unwrap()
+    });
+    assert!(is_done, "{said}");
+    assert!(
+        said.contains("there is no namespace disklet-deleted"),
+        "{said}"
+    );
+    for gone in ["pod/kept", "pod/pod", "vm/kept"] {
+        place.gone(gone);
+    }
+    drop(webhook);
 }

@@ -39,6 +39,25 @@ fn vm(name: &str) -> String {
     VM.replace("NAME", name)
 }
 
+/// One of which a launcher is made, and which would run.
+const POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata:
+  generateName: vm-
+  annotations: {kubernetes.io/target-runtime: virtlet.cloud}
+spec:
+  containers: [{name: vm, image: virtlet.cloud/cirros}]
+";
+
+/// Whether a VM pod that is created now is a launcher. Nothing is created.
+fn is_launched(place: &Place) -> bool {
+    let create = ["-n", place.namespace(), "create", "--dry-run=server"];
+    let (taken, said) = kubectl_says(&[&create[..], &["-o", "yaml", "-f", "-"]].concat(), POD);
+    assert!(taken, "{said}");
+    said.contains("disklet.io/vm-pod:")
+}
+
 /// Two things are wrong with it, and one is only to be noticed.
 fn bad(name: &str) -> String {
     let disks = "disks:\n      - source: {rbd: {monitors: [10.0.0.1], pool: p, image: i}}\n        sreial: X";
@@ -143,7 +162,7 @@ fn vms_are_taken_while_no_controller_is_there() {
 }
 
 /// The policy is to take VMs if the webhook cannot be believed: so a bad VM that
-/// is taken shows a call that failed.
+/// is taken, or a VM pod without a launcher, shows a call that failed.
 #[test]
 #[ignore = "needs script/kube"]
 fn certificates_are_exchanged_while_vms_are_judged() {
@@ -165,6 +184,7 @@ fn certificates_are_exchanged_while_vms_are_judged() {
                             !taken && said.contains("2 problems"),
                             "call {calls}: {said}"
                         );
+                        assert!(is_launched(&place), "call {calls}");
                         calls += 1;
                     }
                     calls
@@ -221,9 +241,13 @@ fn what_is_broken_is_made_anew() {
             place.kubectl(&["delete", "vm", "judged", "--ignore-not-found"]);
             refused
         });
+        eventually(&format!("{what}, also about pods"), || is_launched(&place));
     };
     judged("the webhook is asked");
     webhook.forget_authority();
+    eventually("all webhooks have an authority", || {
+        webhook.has_authorities()
+    });
     judged("the authority is told again");
     webhook.spoil_secret();
     eventually("the Secret is whole", || webhook.generations().len() == 1);

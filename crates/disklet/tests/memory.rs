@@ -125,7 +125,7 @@ fn sparse_disk(scratch: &Scratch, size: u64) {
 #[test]
 fn large_disks_take_little_memory() {
     let scratch = Scratch::new("memory-full");
-    full_disk(&scratch, 256);
+    full_disk(&scratch, 160);
     in_each_direction(&scratch);
     // Holes would not come through a pipe, but be read out of it.
     takes_little_from_a_pipe(&scratch, "-f raw -O raw", "disk.raw");
@@ -155,7 +155,7 @@ fn small_clusters_take_little_memory() {
 #[test]
 fn large_clusters_take_little_memory() {
     let scratch = Scratch::new("memory-large");
-    full_disk(&scratch, 256);
+    full_disk(&scratch, 160);
     for packing in ["", "-c zlib", "-c zstd"] {
         let options = format!("-f raw -O qcow2 --cluster-size 2M {packing}");
         takes_little(&scratch, &options, "disk.raw");

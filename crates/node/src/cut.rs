@@ -20,6 +20,9 @@ pub(crate) enum Cut {
     Within,
     /// All steps are done.
     Done,
+    /// What has become of a disk is written down, that it was begun not
+    /// forgotten yet.
+    Noted,
     /// Something is about to be removed.
     Removing,
     /// Everything is removed but the record.

@@ -7,11 +7,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use disklet::vms::{DescribeArgs, DescribeOutput};
+use disklet_core::plan::CopyMode;
+use disklet_core::source::Servers;
 use disklet_core::units::ByteSize;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Result};
-use crate::libvirt::Libvirt;
+use crate::knock::{Answer, SOON, knock};
+use crate::libvirt::{Libvirt, Pause};
 use crate::ps::state;
 use crate::record::{Record, Records};
 use crate::vms::{configuration, select};
@@ -36,6 +39,9 @@ pub(crate) fn describe(args: &DescribeArgs) -> Result<String> {
         }
     };
     plan.insert("state".into(), state(Some(&libvirt), record)?.into());
+    if libvirt.pause(record.uuid)? == Some(Pause::DiskError) {
+        plan.insert("pausedBy".into(), "disk error".into());
+    }
     plan.insert("libvirt".into(), record.libvirt.as_str().into());
     plan.insert("created".into(), record.created.into());
     if let Some(Value::Array(disks)) = plan.get_mut("disks") {
@@ -43,6 +49,11 @@ pub(crate) fn describe(args: &DescribeArgs) -> Result<String> {
             let chain = chain(disk);
             if let Value::Object(fields) = disk {
                 fields.insert("chain".into(), chain);
+                let name = fields.get("name").and_then(Value::as_str);
+                let name = name.unwrap_or_default().to_owned();
+                if record.changes.iter().any(|begun| begun.detaches(&name)) {
+                    fields.insert("detaching".into(), true.into());
+                }
             }
         }
     }
@@ -90,17 +101,42 @@ fn chain(disk: &Value) -> Value {
         Value::Null => &disk["format"],
         copied => &copied["masterFormat"],
     };
+    let servers = Servers::shown(source);
+    // What is at a server has paths, too, which mean nothing here.
+    let local = match servers {
+        Some(_) => &Value::Null,
+        None => source,
+    };
     let links = [
         (&copied["file"], &disk["format"]),
-        (&source["exposedAt"], master),
-        (&source["path"], &Value::Null),
-        (&source["file"], master),
+        (&local["exposedAt"], master),
+        (&local["path"], &Value::Null),
+        (&local["file"], master),
     ];
     let links = links.into_iter().filter_map(|(path, format)| {
         let path = path.as_str()?;
         Some(link(path, format))
     });
-    links.collect()
+    // A clone does without its master.
+    let servers = servers.filter(|_| disk["copy"] != CopyMode::Clone.name());
+    let servers = servers.map(|servers| at_server(&servers, master));
+    links.chain(servers).collect()
+}
+
+/// Servers, and whether one of them answers now.
+fn at_server(servers: &Servers, format: &Value) -> Value {
+    let answer = knock(servers, SOON);
+    let why = match &answer {
+        Answer::Given => None,
+        Answer::None => Some("does not answer".to_owned()),
+        Answer::Unreached(error) => Some(format!("cannot be reached: {error}")),
+    };
+    json!({
+        "server": servers.to_string(),
+        "format": format,
+        "there": matches!(answer, Answer::Given),
+        "why": why,
+    })
 }
 
 /// A file or device, and what it really takes.
@@ -128,7 +164,7 @@ fn for_people(plan: &Map<String, Value>) -> String {
         ("Name", format!("{}/{}", word("namespace"), word("name"))),
         ("UUID", word("uuid")),
         ("Domain", word("domain")),
-        ("State", word("state")),
+        ("State", state_words(&word("state"), plan.get("pausedBy"))),
         ("Libvirt", word("libvirt")),
     ] {
         let _ = writeln!(text, "{title:8} {value}");
@@ -147,12 +183,13 @@ fn for_people(plan: &Map<String, Value>) -> String {
         let size = disk["size"].as_u64().map(ByteSize::from_bytes);
         let _ = writeln!(
             text,
-            "  {} {} {}, {}, serial {}",
+            "  {} {} {}, {}, serial {}{}",
             field("target"),
             field("name"),
             size.map_or_else(|| "size of its file".to_owned(), |size| size.to_string()),
             field("format"),
             field("serial"),
+            since_start(disk),
         );
         for (depth, link) in disk["chain"].as_array().unwrap_or(&none).iter().enumerate() {
             let _ = writeln!(text, "  {}└─ {}", "   ".repeat(depth + 1), link_words(link));
@@ -161,7 +198,31 @@ fn for_people(plan: &Map<String, Value>) -> String {
     text
 }
 
+fn state_words(state: &str, paused_by: Option<&Value>) -> String {
+    match paused_by {
+        Some(_) => format!("{state}: a disk could not be read or written"),
+        None => state.to_owned(),
+    }
+}
+
+/// What has become of a disk while the VM ran.
+fn since_start(disk: &Value) -> String {
+    let told = [
+        ("attached", ", attached while it ran"),
+        ("grown", ", grown while it ran"),
+        ("detaching", ", the guest was asked to let go of it"),
+    ];
+    let told = told.into_iter().filter(|(key, _)| disk[*key] == true);
+    told.map(|(_, words)| words).collect()
+}
+
 fn link_words(link: &Value) -> String {
+    if let Some(server) = link["server"].as_str() {
+        let format = link["format"].as_str().unwrap_or("-");
+        let why = link["why"].as_str();
+        let why = why.map_or_else(String::new, |why| format!(", MISSING: {why}"));
+        return format!("{server} ({format}{why})");
+    }
     let path = link["path"].as_str().unwrap_or("-");
     let size = |key: &str| link[key].as_u64().map(ByteSize::from_bytes);
     let what = match (link["there"].as_bool(), size("allocated")) {

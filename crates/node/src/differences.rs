@@ -3,17 +3,70 @@
 
 use serde_json::Value;
 
+use crate::live::remove;
+
 /// Each difference; none if both plans are of one manifest.
 pub(crate) fn differences(kept: &Value, now: &Value) -> Vec<String> {
     let mut found = machine_differences(&kept["domainXml"], &now["domainXml"]);
+    let kept = &without_attached(kept, now);
     found.extend(disk_differences(&kept["disks"], &now["disks"]));
-    if kept["cloudInit"] != now["cloudInit"] {
-        found.push("cloud-init".to_owned());
-    }
-    if found.is_empty() && kept["domainXml"] != now["domainXml"] {
+    found.extend(cloud_init_difference(kept, now));
+    if found.is_empty() && disk_documents(kept) != disk_documents(now) {
         found.push("the domain".to_owned());
     }
     found
+}
+
+/// What differs other than the disks.
+pub(crate) fn beside_disks(kept: &Value, now: &Value) -> Vec<String> {
+    let mut found = machine_differences(&kept["domainXml"], &now["domainXml"]);
+    found.extend(cloud_init_difference(kept, now));
+    found
+}
+
+fn cloud_init_difference(kept: &Value, now: &Value) -> Option<String> {
+    (kept["cloudInit"] != now["cloudInit"]).then(|| "cloud-init".to_owned())
+}
+
+/// A kept plan without disks that came while the VM ran and that its manifests
+/// do not have: those are told by themselves.
+fn without_attached(kept: &Value, now: &Value) -> Value {
+    let mut plan = kept.clone();
+    let known = now["disks"].as_array().into_iter().flatten();
+    let known: Vec<_> = known.map(|disk| &disk["name"]).collect();
+    let disks = kept["disks"].as_array().into_iter().flatten();
+    let beside = disks.filter(|it| it["attached"] == true && !known.contains(&&it["name"]));
+    for disk in beside {
+        let text = |key: &str| disk[key].as_str().unwrap_or_default();
+        remove(&mut plan, text("name"), text("target"));
+    }
+    plan
+}
+
+/// The parts of a document that are its disks.
+pub(crate) fn blocks(xml: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = xml;
+    while let Some(start) = rest.find("<disk ") {
+        const END: &str = "</disk>";
+        let Some(length) = rest[start..].find(END) else {
+            break;
+        };
+        let end = start + length + END.len();
+        found.push(&rest[start..end]);
+        rest = &rest[end..];
+    }
+    found
+}
+
+/// The same, however they are ordered and indented.
+fn disk_documents(plan: &Value) -> Vec<Vec<&str>> {
+    let blocks = blocks(plan["domainXml"].as_str().unwrap_or_default()).into_iter();
+    let mut all: Vec<Vec<&str>> = blocks
+        .map(|it| it.lines().map(str::trim).collect())
+        .collect();
+    all.sort();
+    all
 }
 
 /// Everything of the domain but its disks.
@@ -52,7 +105,7 @@ fn without_disks(xml: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for line in xml.lines().map(str::trim) {
         within |= line.starts_with("<disk ");
-        if !within {
+        if !within && !line.is_empty() {
             lines.push(line.to_owned());
         }
         within &= line != "</disk>";
@@ -90,16 +143,34 @@ fn disk_differences(kept: &Value, now: &Value) -> Vec<String> {
     found
 }
 
-/// That a root may be made anew changes nothing about one that is used.
+/// That a root may be made anew changes nothing about one that is used, nor does
+/// when a disk came.
 fn without_permission(disk: &Value) -> Value {
     let mut disk = disk.clone();
+    if let Some(fields) = disk.as_object_mut() {
+        fields.remove("attached");
+    }
     if let Some(source) = disk["source"].as_object_mut() {
         source.remove("recreate");
     }
     disk
 }
 
+/// What was made larger while the VM ran is as large as its manifest says.
+fn as_grown(kept: &Value, now: &Value) -> Value {
+    let mut kept = kept.clone();
+    let is_enough = kept["size"].as_u64() >= now["size"].as_u64();
+    if let Some(fields) = kept.as_object_mut()
+        && fields.remove("grown").is_some()
+        && is_enough
+    {
+        fields.insert("size".to_owned(), now["size"].clone());
+    }
+    kept
+}
+
 fn difference(name: &str, kept: &Value, now: &Value) -> Option<String> {
+    let kept = &as_grown(kept, now);
     if kept == now {
         None
     } else if kept["source"]["digest"] != now["source"]["digest"] {
@@ -124,6 +195,37 @@ mod tests {
             disks[0]["size"]
         );
         json!({"domainXml": xml, "disks": disks, "cloudInit": {"userData": "x"}})
+    }
+
+    #[test]
+    fn what_changed_while_it_ran_is_no_difference() {
+        let disk = |name: &str, target: &str, size: u32| json!({"name": name, "target": target, "size": size, "source": {"digest": "a"}});
+        let xml = |targets: &[&str]| {
+            let disks = targets.iter().map(|it| {
+                format!("    <disk type=\"file\">\n      <target dev=\"{it}\"/>\n    </disk>\n")
+            });
+            let disks: String = disks.collect();
+            format!("<domain>\n  <devices>\n{disks}  </devices>\n</domain>\n")
+        };
+        let (root, data, end) = (
+            disk("root", "sda", 8),
+            disk("data", "sdb", 8),
+            disk("end", "sdz", 8),
+        );
+        let now = json!({"disks": [root, data, end], "domainXml": xml(&["sda", "sdb", "sdz"])});
+        let without = json!({"disks": [root, end], "domainXml": xml(&["sda", "sdz"])});
+        let mut kept =
+            json!({"disks": [root, end, data], "domainXml": xml(&["sda", "sdz", "sdb"])});
+        kept["disks"][2]["attached"] = true.into();
+        assert!(differences(&kept, &now).is_empty());
+        assert!(differences(&kept, &without).is_empty());
+        kept["disks"][0]["size"] = 16.into();
+        assert_eq!(differences(&kept, &without), ["the size of disk root"]);
+        kept["disks"][0]["grown"] = true.into();
+        assert!(differences(&kept, &without).is_empty());
+        let larger =
+            json!({"disks": [disk("root", "sda", 32), end], "domainXml": xml(&["sda", "sdz"])});
+        assert_eq!(differences(&kept, &larger), ["the size of disk root"]);
     }
 
     #[test]

@@ -38,18 +38,27 @@ enum Word {
 fn signs(plan: &Plan, nodes: &[BlockNode]) -> Vec<Sign> {
     let mut signs = Vec::new();
     for (planned, disk) in plan.disks.iter().zip(&plan.domain.disks) {
-        let meaning = format!("disk {}", planned.name);
-        let below = format!("the master below {meaning}");
-        let own = sign(meaning, &opened_by(&disk.top), nodes);
+        let name = format!("disk {}", planned.name);
+        let below = format!("the master below {name}");
+        let own = sign(with_server(&name, &disk.top), &opened_by(&disk.top), nodes);
         let target = Word::Whole(disk.target.name());
         signs.push(Sign {
             words: own.words.into_iter().chain([target]).collect(),
             ..own
         });
         let layers = disk.below.iter();
-        signs.extend(layers.map(|layer| sign(below.clone(), &opened_by(layer), nodes)));
+        let meaning = |layer| with_server(&below, layer);
+        signs.extend(layers.map(|layer| sign(meaning(layer), &opened_by(layer), nodes)));
     }
     signs
+}
+
+/// Whoever reads that a server failed wants to know which.
+fn with_server(meaning: &str, layer: &Layer) -> String {
+    match &layer.at {
+        Location::Network { network, .. } => format!("{meaning}: {network}"),
+        _ => meaning.to_owned(),
+    }
 }
 
 fn sign(meaning: String, opened: &Storage, nodes: &[BlockNode]) -> Sign {

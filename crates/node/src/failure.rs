@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
+use disklet::cluster::leases::Version;
 use disklet::remedy::remedy_for;
 use disklet::report::with_causes;
 use disklet_block::error::{Error as BlockError, ErrorKind};
@@ -18,6 +19,9 @@ pub(crate) struct Failure {
     help: Option<String>,
     told: bool,
     outage: bool,
+    until: Option<Version>,
+    unreleased: bool,
+    unexplained: bool,
     exit_code: u8,
 }
 
@@ -31,6 +35,9 @@ impl Failure {
             help: None,
             told: false,
             outage: false,
+            until: None,
+            unreleased: false,
+            unexplained: false,
             exit_code: 1,
         }
     }
@@ -65,6 +72,9 @@ impl Failure {
             what: format!("{self}\nand what was made cannot be undone: {undoing}"),
             source: None,
             help: Some("mend that, then run disklet gc".to_owned()),
+            outage: self.outage || undoing.outage,
+            // What it still has may be what another waits for.
+            until: None,
             ..self
         }
     }
@@ -88,6 +98,45 @@ impl Failure {
     /// Whether that is so.
     pub(crate) fn is_outage(&self) -> bool {
         self.outage
+    }
+
+    /// QEMU has ended at its start for no reason of its own.
+    pub(crate) fn unexplained(self) -> Self {
+        Self {
+            unexplained: true,
+            ..self
+        }
+    }
+
+    /// Whether that is so.
+    pub(crate) fn is_unexplained(&self) -> bool {
+        self.unexplained
+    }
+
+    /// It is so as long as a lease is as it was seen.
+    pub(crate) fn until(self, seen: Version) -> Self {
+        Self {
+            until: Some(seen),
+            ..self
+        }
+    }
+
+    /// What has to change first, if it is a lease.
+    pub(crate) fn lasts_until(&self) -> Option<&Version> {
+        self.until.as_ref()
+    }
+
+    /// All is freed, but other nodes do not know that yet.
+    pub(crate) fn into_unreleased(self) -> Self {
+        Self {
+            unreleased: true,
+            ..self
+        }
+    }
+
+    /// Whether that is so.
+    pub(crate) fn is_unreleased(&self) -> bool {
+        self.unreleased
     }
 
     /// What the program ends with.
@@ -159,9 +208,30 @@ const SILENCE: &str = "keepalive timeout";
 /// Of an error of libvirt's its own words, without the numbers around them.
 fn words_of(error: &(dyn Error + Send + Sync + 'static)) -> String {
     match error.downcast_ref::<virt::error::Error>() {
-        Some(error) => error.message().trim().to_owned(),
+        Some(error) => timeless(error.message().trim()),
         None => with_causes(error),
     }
+}
+
+/// Without the moments that QEMU writes before what it says: the same mishap has the same
+/// words whenever it happens, and is counted rather than told again.
+fn timeless(words: &str) -> String {
+    let of_line = |line: &str| -> String {
+        let words = line.split(' ').filter(|word| !is_moment(word));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    words.lines().map(of_line).collect::<Vec<_>>().join("\n")
+}
+
+/// Such as `2026-01-31T12:00:00.123456Z`.
+fn is_moment(word: &str) -> bool {
+    const FORM: &[u8; 20] = b"0000-00-00T00:00:00.";
+    let word = word.as_bytes();
+    let digits_or = |(is, form): (&u8, &u8)| match form {
+        b'0' => is.is_ascii_digit(),
+        _ => is == form,
+    };
+    word.len() > FORM.len() && word.ends_with(b"Z") && word.iter().zip(FORM).all(digits_or)
 }
 
 /// On a path.
@@ -204,5 +274,24 @@ pub(crate) fn unwritten(error: io::Error) -> Result<()> {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),
         _ => Err(Failure::new("standard output cannot be written to").because(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mishap_has_the_same_words_whenever_it_happens() {
+        let at = |moment: &str| {
+            format!(
+                "process exited: {moment} qemu: -blockdev x: Connection refused\n{moment} qemu: gone"
+            )
+        };
+        let words = "process exited: qemu: -blockdev x: Connection refused\nqemu: gone";
+        assert_eq!(timeless(&at("2026-01-31T12:00:00.123456Z")), words);
+        assert_eq!(timeless(&at("2026-02-01T00:59:59.000001Z")), words);
+        let kept = "disk 2026-01-31T12:00:00.img of 2026-01-31Z: 2026-01-31T12:00:00Z";
+        assert_eq!(timeless(kept), kept);
     }
 }

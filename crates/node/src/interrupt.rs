@@ -14,9 +14,16 @@ use crate::libvirt::Event;
 static ASKED: AtomicBool = AtomicBool::new(false);
 static TOLD: Mutex<Vec<Sender<Event>>> = Mutex::new(Vec::new());
 
-/// Listens from now on.
+/// Listens from now on. What whoever has started us has us ignore, as `nohup`
+/// does, stays ignored.
 pub(crate) fn listen() {
-    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = ignored(&status);
+    let wanted = [SIGINT, SIGTERM, SIGHUP];
+    let wanted = wanted
+        .iter()
+        .filter(|signal| ignored >> (*signal - 1) & 1 == 0);
+    let Ok(mut signals) = Signals::new(wanted) else {
         return;
     };
     std::thread::spawn(move || {
@@ -31,6 +38,13 @@ pub(crate) fn listen() {
             }
         }
     });
+}
+
+/// The signals that a process ignores, as the kernel tells: a bit for each.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 /// Whether somebody has asked to stop.

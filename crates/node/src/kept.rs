@@ -7,6 +7,7 @@ use disklet_block::new_file::replace_file;
 use disklet_core::plan::{Plan, PlannedDisk, Source};
 use disklet_core::text::Reveal;
 use disklet_core::units::ByteSize;
+use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -18,8 +19,13 @@ use crate::verbs::Node;
 impl Node<'_> {
     /// For whoever describes the VM later; secrets are not in it.
     pub(crate) fn keep_plan(&self, plan: &Plan) -> Result<()> {
-        let path = self.records.plan_file(plan.uuid);
-        let text = serde_json::to_vec(&plan.view(Reveal::Redact)).map_err(unwritten)?;
+        self.keep_view(plan.uuid, &plan.view(Reveal::Redact))
+    }
+
+    /// The same for one that was kept before.
+    pub(crate) fn keep_view(&self, uuid: Uuid, view: &impl Serialize) -> Result<()> {
+        let path = self.records.plan_file(uuid);
+        let text = serde_json::to_vec(view).map_err(unwritten)?;
         replace_file(&path, &text, 0o600).map_err(|error| on(&path, "written", error))
     }
 
@@ -30,6 +36,16 @@ impl Node<'_> {
             return Ok(());
         };
         let now = serde_json::to_value(plan.view(Reveal::Redact)).map_err(unwritten)?;
+        for name in attached_beside(&kept, |name| plan.disks.iter().any(|it| it.name == name)) {
+            let _ = writeln!(
+                io::stderr(),
+                "notice: {}/{} has disk {name}, which was attached while it ran and is not in the \
+                 manifests\n  help: write it there to have it at the next start; disklet disk \
+                 detach takes it away",
+                plan.namespace,
+                plan.name
+            );
+        }
         let differing = differences(&kept, &now);
         if !differing.is_empty() {
             let _ = writeln!(
@@ -43,6 +59,23 @@ impl Node<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Tells of disks that were attached while the VM ran, and that it is started
+    /// without.
+    pub(crate) fn tell_left_out(&self, plan: &Plan) {
+        let kept = self.kept_plan(plan.uuid).unwrap_or_default();
+        for name in attached_beside(&kept, |name| plan.disks.iter().any(|it| it.name == name)) {
+            let _ = writeln!(
+                io::stderr(),
+                "notice: {}/{}: disk {name} was attached while it ran, and is not in the \
+                 manifests: it is started without it\n  help: disklet disk attach attaches it \
+                 again; what the guest wrote to a volume of its own is kept for that until disklet \
+                 down",
+                plan.namespace,
+                plan.name
+            );
+        }
     }
 
     /// A device that has lost what is behind it looks like an empty one. A VM
@@ -73,6 +106,15 @@ impl Node<'_> {
         let text = fs::read(self.records.plan_file(uuid)).ok()?;
         serde_json::from_slice(&text).ok()
     }
+}
+
+/// Disks that came while a VM ran, and that others do not know.
+fn attached_beside(kept: &Value, is_known: impl Fn(&str) -> bool) -> Vec<String> {
+    let disks = kept["disks"].as_array().into_iter().flatten();
+    let attached = disks.filter(|disk| disk["attached"] == true);
+    let names = attached.filter_map(|disk| disk["name"].as_str());
+    let names = names.filter(|name| !is_known(name));
+    names.map(str::to_owned).collect()
 }
 
 fn unwritten(error: serde_json::Error) -> Failure {

@@ -1,6 +1,7 @@
 //! `logs`: what a VM has written to its serial console, and goes on to write.
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 
 use disklet::vms::LogsArgs;
 use uuid::Uuid;
@@ -28,7 +29,8 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<String> {
         None => (log.read(take), None),
         Some((true, _)) => (log.read(take), Some("is not running")),
         Some((false, life)) => {
-            let outcome = log.follow(take, || life.has_ended());
+            let out = io::stdout();
+            let outcome = log.follow(out.as_fd(), take, || life.has_ended());
             (outcome, life.end.map(End::in_words))
         }
     };

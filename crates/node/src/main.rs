@@ -2,6 +2,7 @@
 //! it; it is the only program that links libvirt.
 
 mod agent;
+mod behind;
 mod console;
 mod cut;
 mod describe;
@@ -11,13 +12,18 @@ mod executor;
 mod failure;
 mod interrupt;
 mod kept;
+mod knock;
+mod leases;
 mod libvirt;
+mod live;
 mod logs;
 mod moved;
 mod placing;
 mod plans;
+mod pools;
 mod ps;
 mod record;
+mod remote;
 mod rivals;
 mod serial;
 mod taken;
@@ -32,7 +38,7 @@ use std::process::ExitCode;
 use agent::AgentArgs;
 use clap::{Parser, Subcommand};
 use disklet::report;
-use disklet::vms::VmCommand;
+use disklet::vms::{PoolsCommand, VmCommand};
 
 /// Runs the VMs of this machine.
 #[derive(Debug, Parser)]
@@ -65,7 +71,12 @@ fn main() -> ExitCode {
         Command::Vm(VmCommand::Describe(args)) => describe::describe(args),
         Command::Vm(VmCommand::Console(args)) => vms::console(args),
         Command::Vm(VmCommand::Logs(args)) => logs::logs(args),
+        Command::Vm(VmCommand::Leases(args)) => leases::leases(args),
+        Command::Vm(VmCommand::Disk(args)) => live::disk(&args.command),
         Command::Vm(VmCommand::Gc(args)) => vms::gc(args),
+        Command::Vm(VmCommand::Pools {
+            command: PoolsCommand::Ls(args),
+        }) => pools::ls(args),
     };
     match outcome {
         Ok(text) => report::print(text.as_bytes(), "the answer"),

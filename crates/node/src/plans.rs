@@ -4,15 +4,18 @@
 
 use std::io::{self, Write};
 
-use disklet::manifests::{Given, look};
+use disklet::disks::AttachArgs;
+use disklet::manifests::{DiagnosticsFormat, Given, look};
 use disklet::progress::ProgressForm;
 use disklet::pull::{Beginning, Observer, Order, PullError, Teller, ensure};
 use disklet::report::{report, with_causes};
 use disklet::store::{Reliance, Store, StoreError};
 use disklet::vms::UpArgs;
-use disklet_core::config::Config;
+use disklet_core::config::{Config, HypervisorChoice};
 use disklet_core::diag::{Diagnostics, Remedy};
+use disklet_core::domain::Hypervisor;
 use disklet_core::facts::{Fact, Facts, Questions};
+use disklet_core::live::RunningVm;
 use disklet_core::names::ImageName;
 use disklet_core::plan::{Plan, Source};
 use disklet_core::resolve::resolve;
@@ -34,25 +37,52 @@ pub(crate) struct Planned {
 
 /// VMs that are asked for, by manifests that are right as far as that can be
 /// told without images.
-pub(crate) struct Request<'a> {
-    args: &'a UpArgs,
+pub(crate) struct Request {
+    diagnostics: DiagnosticsFormat,
+    connect: Option<String>,
     given: Given,
     questions: Questions,
     facts: Facts,
     diags: Diagnostics,
 }
 
-impl<'a> Request<'a> {
-    pub(crate) fn read(args: &'a UpArgs) -> Result<Self> {
+impl Request {
+    pub(crate) fn read(args: &UpArgs) -> Result<Self> {
         let mut diags = Diagnostics::default();
+        let format = args.manifests.diagnostics;
         let Some(given) = args.manifests.read_for_this_machine(&mut diags) else {
-            tell(args, diags);
+            tell(format, diags);
             return Err(Failure::misused());
         };
+        Self::of(given, diags, format, args.libvirt.connect.as_deref())
+    }
+
+    /// A disk for a VM that runs.
+    pub(crate) fn read_disk(args: &AttachArgs, vm: RunningVm) -> Result<Self> {
+        let mut diags = Diagnostics::default();
+        let manifests = args.manifests(vm.namespace.as_str());
+        let Some(mut given) = manifests.read_disks(args.disk().as_ref(), &mut diags) else {
+            tell(args.diagnostics, diags);
+            return Err(Failure::misused());
+        };
+        given.objects.attach_to(vm, &mut diags);
+        // How the VM is run was decided when it was started.
+        given.config.hypervisor = HypervisorChoice::Fixed(Hypervisor::Qemu);
+        let connect = args.vm.libvirt.connect.as_deref();
+        Self::of(given, diags, args.diagnostics, connect)
+    }
+
+    fn of(
+        given: Given,
+        diags: Diagnostics,
+        diagnostics: DiagnosticsFormat,
+        connect: Option<&str>,
+    ) -> Result<Self> {
         let questions = Questions::of(&given.objects, &given.config);
         let facts = look(&questions, &given.config);
         let mut request = Self {
-            args,
+            diagnostics,
+            connect: connect.map(str::to_owned),
             given,
             questions,
             facts,
@@ -87,7 +117,7 @@ impl<'a> Request<'a> {
 
     /// Fetches the images that are missing, and plans with them.
     pub(crate) fn plan(mut self) -> Result<Planned> {
-        trial::decide(&mut self.given.config, self.args.libvirt.connect.as_deref())?;
+        trial::decide(&mut self.given.config, self.connect.as_deref())?;
         self.fetch_missing()?;
         let (plans, images) = self.resolve()?;
         tell_unknown(&plans);
@@ -159,7 +189,7 @@ impl<'a> Request<'a> {
         tell_other_hosts(&plans, objects, &mut diags);
         self.given.demand_a_vm(&mut diags);
         let errors = diags.errors();
-        tell(self.args, diags);
+        tell(self.diagnostics, diags);
         match errors {
             0 => Ok((plans, images)),
             _ => Err(Failure::already_told()),
@@ -167,9 +197,8 @@ impl<'a> Request<'a> {
     }
 }
 
-fn tell(args: &UpArgs, diags: Diagnostics) {
+fn tell(format: DiagnosticsFormat, diags: Diagnostics) {
     let errors = diags.errors();
-    let format = args.manifests.diagnostics;
     let told = diags.into_sorted().into_iter();
     let told: Vec<_> = told.map(|told| told.in_words_of(flag_for)).collect();
     report(&told, errors, format, "changed");

@@ -71,6 +71,7 @@ pub(crate) fn state(libvirt: Option<&Libvirt>, record: &Record) -> Result<&'stat
     Ok(match (state, record.phase) {
         (Some(State::Running), _) => "running",
         (Some(State::Paused), _) => "paused",
+        (Some(State::Starting), _) => "starting",
         (_, Phase::Preparing | Phase::Releasing) => "incomplete",
         (_, Phase::Kept) => "kept",
         (Some(State::Off(_)), Phase::Ready | Phase::Running) => "stopped",

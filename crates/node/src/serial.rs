@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::inotify;
 use uuid::Uuid;
 
@@ -58,9 +58,10 @@ impl SerialLog {
     }
 
     /// The same, and all that is written from now on, until the VM has ended or
-    /// is removed.
+    /// is removed, or nobody reads from `out` any more.
     pub(crate) fn follow(
         &self,
+        out: BorrowedFd<'_>,
         mut take: impl FnMut(&[u8]) -> bool,
         has_ended: impl FnMut() -> bool,
     ) -> io::Result<()> {
@@ -69,12 +70,13 @@ impl SerialLog {
                 return Ok(());
             }
         }
-        self.follow_from(None, take, has_ended)
+        self.follow_from(None, Some(out), take, has_ended)
     }
 
     fn follow_from(
         &self,
         mut open: Option<File>,
+        out: Option<BorrowedFd<'_>>,
         mut take: impl FnMut(&[u8]) -> bool,
         mut has_ended: impl FnMut() -> bool,
     ) -> io::Result<()> {
@@ -104,8 +106,13 @@ impl SerialLog {
                 }
             }
             let patience = if is_over { LINGERING } else { SECOND };
-            let happened = wait(&watch, &mut buffer, &patience)?;
-            if interrupt::asked() || is_over && !happened || !self.directory.exists() {
+            let happened = wait(&watch, out, &mut buffer, &patience)?;
+            let is_enough = match happened {
+                Happened::Something => false,
+                Happened::Nothing => is_over,
+                Happened::ReaderGone => true,
+            };
+            if interrupt::asked() || is_enough || !self.directory.exists() {
                 return Ok(());
             }
         }
@@ -157,16 +164,34 @@ fn hand_over(part: &Path, take: &mut impl FnMut(&[u8]) -> bool) -> io::Result<bo
     }
 }
 
-/// Waits until something happens in the directory; whether it did.
-fn wait(watch: &OwnedFd, buffer: &mut [u8], patience: &Timespec) -> io::Result<bool> {
-    let mut wanted = [PollFd::new(watch, PollFlags::IN)];
-    let happened = match poll(&mut wanted, Some(patience)) {
-        Ok(count) => count > 0,
-        Err(rustix::io::Errno::INTR) => false,
+/// What whoever waits has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Happened {
+    Nothing,
+    Something,
+    ReaderGone,
+}
+
+/// Waits until something happens in the directory, or whoever reads has gone.
+fn wait(
+    watch: &OwnedFd,
+    out: Option<BorrowedFd<'_>>,
+    buffer: &mut [u8],
+    patience: &Timespec,
+) -> io::Result<Happened> {
+    let mut wanted = vec![PollFd::new(watch, PollFlags::IN)];
+    // Errors are told without being asked for, and nothing else is wanted.
+    wanted.extend(out.map(|out| PollFd::from_borrowed_fd(out, PollFlags::empty())));
+    match poll(&mut wanted, Some(patience)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Happened::Nothing),
+        Ok(_) => {}
         Err(error) => return Err(error.into()),
-    };
+    }
+    if wanted[1..].iter().any(|out| !out.revents().is_empty()) {
+        return Ok(Happened::ReaderGone);
+    }
     while rustix::io::read(watch, &mut *buffer).is_ok_and(|length| length > 0) {}
-    Ok(happened)
+    Ok(Happened::Something)
 }
 
 /// Calls when the guest says that it is ready; what its log has before `from`
@@ -179,7 +204,7 @@ pub(crate) fn when_ready(log: SerialLog, from: Option<File>, then: impl FnOnce()
             seen = signs.take(bytes);
             !seen
         };
-        let _ = log.follow_from(from, look, || false);
+        let _ = log.follow_from(from, None, look, || false);
         if seen {
             then();
         }

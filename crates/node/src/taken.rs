@@ -7,7 +7,9 @@ use std::path::Path;
 use disklet::manifests::device_number;
 use disklet_core::plan::{Access, Plan};
 use rustix::fs::OFlags;
+use serde_json::Value;
 
+use crate::behind::{Ground, Loop, disk_of, file_behind};
 use crate::executor::Host;
 use crate::failure::{Failure, Result};
 use crate::record::{Made, Record};
@@ -16,22 +18,36 @@ use crate::verbs::Node;
 impl Node<'_> {
     /// A device or a file belongs to one running VM at a time, unless all who
     /// have it agree. A disk and its
-    /// partitions are one as well: whoever writes to it writes to them.
+    /// partitions are one as well: whoever writes to it writes to them. So are
+    /// a file and the loop devices that show it.
     pub(crate) fn refuse_taken(&self, plan: &Plan, made: &[Made]) -> Result<()> {
         refuse_overlapping(made)?;
-        for other in self.records.list()? {
+        self.refuse_layered(made)?;
+        let records = self.records.list()?;
+        for other in &records {
             if other.uuid == plan.uuid {
                 continue;
             }
-            let shared = other.made.iter().find_map(|theirs| {
-                let mut shared = made.iter().filter_map(|ours| {
+            let held = other.made.iter().filter(|made| !other.has_released(made));
+            let shared = { held }.find_map(|theirs| {
+                let with = |what| (theirs, what);
+                let undecided = made
+                    .iter()
+                    .filter(|ours| !ours.is_decided_elsewhere(theirs));
+                let mut shared = undecided.filter_map(|ours| {
                     let same_file = || self.shares_file(ours, theirs);
-                    ours.shares_with(theirs).or_else(same_file)
+                    // What they are shown, whatever has become of the path.
+                    let same_ground = || self.shares_ground(ours, theirs, shown(theirs));
+                    ours.shares_with(theirs)
+                        .or_else(same_file)
+                        .or_else(same_ground)
                 });
-                shared.next()
+                shared.next().map(with)
             });
-            let Some(what) = shared else { continue };
-            let holder = holder(&other, plan);
+            let Some((theirs, what)) = shared else {
+                continue;
+            };
+            let holder = holder(other, plan);
             // Another daemon's VMs cannot be asked whether they run.
             if other.libvirt != self.libvirt.address()? {
                 return Err(Failure::new(format!(
@@ -45,6 +61,67 @@ impl Node<'_> {
             if is_held || self.libvirt.is_running(other.uuid)? == Some(true) {
                 return Err(Failure::new(format!("{what} is in use by {holder}"))
                     .help("two VMs that write to one disk destroy it: stop the other VM first"));
+            }
+            if let Some(disk) = self.disk_upon(other, theirs) {
+                return Err(Failure::new(format!(
+                    "{what} is below disk {disk} of {holder}, which is off: whoever writes there destroys that disk"
+                ))
+                .help("remove that VM first, with disklet down; or give this one a copy"));
+            }
+        }
+        self.refuse_shown(made, &records)
+    }
+
+    /// The disk of a VM whose overlay stands on something, whether the VM runs or not: it
+    /// has what its guest wrote, and is worth nothing over another master.
+    fn disk_upon(&self, vm: &Record, below: &Made) -> Option<String> {
+        let plan = self.kept_plan(vm.uuid)?;
+        let is_overlay = |disk: &&Value| {
+            let file = disk["copiedTo"]["file"].as_str();
+            disk["copy"] != "clone" && file.is_some_and(|file| Path::new(file).exists())
+        };
+        let disks = plan["disks"].as_array()?.iter().filter(is_overlay);
+        let mut upon = disks.filter(|disk| Self::things_of(disk, vm).contains(below));
+        upon.next()?["name"].as_str().map(str::to_owned)
+    }
+
+    /// A file that the machine has as a loop device, and no VM of ours, is as a
+    /// device that is mounted: whoever has attached it may write to it.
+    fn refuse_shown(&self, made: &[Made], records: &[Record]) -> Result<()> {
+        let host = Host(&self.config.host_root);
+        let all = || records.iter().flat_map(|record| &record.made).chain(made);
+        for file in made {
+            let Made::Mount { from, .. } = file else {
+                continue;
+            };
+            let only_reads = file.access() == Some(Access::ReadShared.name());
+            for it in Loop::over(&Ground::at(host, from), host) {
+                let harmless = only_reads && it.is_read_only;
+                let is_vms = all().any(|made| made.is_on(&it.number));
+                if harmless || is_vms && !it.is_claimed(host) {
+                    continue;
+                }
+                let (file, name) = (from.display(), &it.name);
+                return Err(Failure::new(format!(
+                    "{file} is in use: it is behind /dev/{name} of this machine"
+                ))
+                .help(format!(
+                    "unmount what is mounted from there (findmnt and lsblk show it), then detach \
+                     it with losetup -d /dev/{name}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nor does one VM have a file twice, once as a loop device.
+    pub(crate) fn refuse_layered(&self, made: &[Made]) -> Result<()> {
+        for (nth, one) in made.iter().enumerate() {
+            let mut shared = made[..nth]
+                .iter()
+                .filter_map(|two| self.shares_ground(one, two, None));
+            if let Some(what) = shared.next() {
+                return Err(another_disk(&what));
             }
         }
         Ok(())
@@ -99,6 +176,32 @@ impl Node<'_> {
             .any(|theirs| theirs == ours)
             .then(|| from.display().to_string())
     }
+
+    /// The same for what loop devices show.
+    fn shares_ground(&self, ours: &Made, theirs: &Made, shown: Option<Ground>) -> Option<String> {
+        let host = Host(&self.config.host_root);
+        let ground = |made: &Made| match made {
+            Made::Device { number, .. } => Some(Ground::of_device(host, number)),
+            Made::Mount { from, .. } => Some(Ground::at(host, from)),
+            _ => None,
+        };
+        let is_device = |made: &Made| matches!(made, Made::Device { .. });
+        if ours.agrees_with(theirs) || !is_device(ours) && !is_device(theirs) {
+            return None;
+        }
+        let one = ground(ours)?;
+        let mut others = ground(theirs).into_iter().chain(shown);
+        let is_one = others.any(|two| one.overlaps(&two, host));
+        is_one.then(|| ours.layered())
+    }
+}
+
+/// What is mounted for a VM.
+fn shown(made: &Made) -> Option<Ground> {
+    let Made::Mount { path, .. } = made else {
+        return None;
+    };
+    fs::symlink_metadata(path).ok().as_ref().map(Ground::of)
 }
 
 /// Who has it. Tenants of a cluster do not learn of each other.
@@ -112,15 +215,19 @@ fn holder(other: &Record, plan: &Plan) -> String {
 
 /// Nor does one VM have a disk twice. That two of its disks are one device was
 /// refused before; that one is a partition of the other is seen here only.
-fn refuse_overlapping(made: &[Made]) -> Result<()> {
+pub(crate) fn refuse_overlapping(made: &[Made]) -> Result<()> {
     for (nth, one) in made.iter().enumerate() {
         let mut shared = made[..nth].iter().filter_map(|two| one.shares_with(two));
         if let Some(what) = shared.next() {
-            return Err(Failure::new(format!("{what} is another disk of this VM"))
-                .help("writes to one destroy the other: give the VM one of them"));
+            return Err(another_disk(&what));
         }
     }
     Ok(())
+}
+
+fn another_disk(what: &str) -> Failure {
+    Failure::new(format!("{what} is another disk of this VM"))
+        .help("writes to one destroy the other: give the VM one of them")
 }
 
 impl Made {
@@ -131,6 +238,46 @@ impl Made {
             Self::Lease { access, .. } => Some(access),
             _ => None,
         }
+    }
+
+    /// Whether it is this device, or a partition of it.
+    fn is_on(&self, device: &str) -> bool {
+        match self {
+            Self::Device { number, .. } => {
+                number == device || disk_of(number).as_deref() == Some(device)
+            }
+            _ => false,
+        }
+    }
+
+    /// What is, or is behind, a loop device.
+    fn layered(&self) -> String {
+        match self {
+            Self::Device { number, .. } => match file_behind(number) {
+                Some(file) => format!(
+                    "device {}, which shows {},",
+                    known_as(number),
+                    file.display()
+                ),
+                None => format!(
+                    "device {}, which is behind a loop device,",
+                    known_as(number)
+                ),
+            },
+            Self::Mount { from, .. } => {
+                format!("{}, which is behind a loop device,", from.display())
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Whether a Lease object of the cluster says who of both has it.
+    fn is_decided_elsewhere(&self, other: &Self) -> bool {
+        let object = |made: &Self| match made {
+            Self::Lease { object, .. } => object.clone(),
+            _ => None,
+        };
+        object(self).is_some() && object(self) == object(other)
     }
 
     fn agrees_with(&self, other: &Self) -> bool {
@@ -182,18 +329,8 @@ impl Made {
     }
 }
 
-/// The number of the disk that a device is a partition of.
-fn disk_of(number: &str) -> Option<String> {
-    let device = Path::new("/sys/dev/block").join(number);
-    if !device.join("partition").exists() {
-        return None;
-    }
-    let disk = fs::canonicalize(device).ok()?.parent()?.join("dev");
-    Some(fs::read_to_string(disk).ok()?.trim().to_owned())
-}
-
 /// A device by its usual name, as far as the kernel tells it, and its number.
-fn known_as(number: &str) -> String {
+pub(crate) fn known_as(number: &str) -> String {
     let about = fs::read_to_string(format!("/sys/dev/block/{number}/uevent"));
     let about = about.unwrap_or_default();
     match about.lines().find_map(|line| line.strip_prefix("DEVNAME=")) {

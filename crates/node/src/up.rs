@@ -31,6 +31,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<String> {
         config: &config,
         records: &records,
         launcher: None,
+        leases: None,
     };
     let mut started = Vec::new();
     for plan in &plans {
@@ -97,21 +98,27 @@ impl Outcome {
 /// Has a VM run, if it shall. Who comes second waits for the first and finds it done.
 fn start(node: &Node<'_>, plan: &Plan) -> Result<Outcome> {
     let held = node.records.hold(plan.uuid)?;
-    let before = held.read()?;
-    if let Some(before) = &before {
-        node.libvirt.demand_daemon_of(before)?;
-        if node.libvirt.is_running(plan.uuid)? == Some(true) {
-            // Were it being removed, that has not come far: it runs.
-            node.set_phase(&held, Phase::Ready)?;
-            node.tell_differences(plan)?;
-            node.tell_moved(before, plan)?;
-            return Ok(match node.libvirt.state(plan.uuid)? {
-                _ if !plan.is_to_run() => Outcome::RunsOn,
-                Some(State::Paused) => Outcome::Paused,
-                _ => Outcome::Running,
-            });
-        }
+    let mut before = held.read()?;
+    if let Some(record) = &before {
+        node.libvirt.demand_daemon_of(record)?;
+        node.libvirt.demand_started(plan.uuid)?;
+        node.settle(&held)?;
+        before = held.read()?;
     }
+    if let Some(before) = &before
+        && node.libvirt.is_running(plan.uuid)? == Some(true)
+    {
+        // Were it being removed, that has not come far: it runs.
+        node.set_phase(&held, Phase::Ready)?;
+        node.tell_differences(plan)?;
+        node.tell_moved(before, plan)?;
+        return Ok(match node.libvirt.state(plan.uuid)? {
+            _ if !plan.is_to_run() => Outcome::RunsOn,
+            Some(State::Paused) => Outcome::Paused,
+            _ => Outcome::Running,
+        });
+    }
+    node.tell_left_out(plan);
     let held = node.prepare(plan, held, &UntilInterrupted)?;
     match node.start(plan, &held, &UntilInterrupted) {
         Ok(()) if plan.is_to_run() => Ok(Outcome::Started),

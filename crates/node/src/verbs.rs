@@ -1,6 +1,7 @@
 //! What can be done to a VM: prepare, start, stop, release, reconcile. Each may
 //! be said again at any time, and after any crash.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use disklet_core::config::Config;
 use disklet_core::plan::{Plan, Step, StepKind};
 use uuid::Uuid;
 
+use crate::agent::NodeLeases;
 use crate::cut::{self, Cut};
 use crate::disk_names::with_disks;
 use crate::executor::{Executor, is_needless, is_there, made_by, sweep_nodes, unmake};
@@ -25,6 +27,8 @@ pub(crate) struct Node<'n> {
     pub(crate) records: &'n Records,
     /// The launcher that a VM is run for, in a cluster.
     pub(crate) launcher: Option<u32>,
+    /// Storage that all nodes of a cluster reach, in one.
+    pub(crate) leases: Option<&'n NodeLeases>,
 }
 
 impl Node<'_> {
@@ -44,7 +48,8 @@ impl Node<'_> {
             // What an earlier run has completed stays for the next.
             Err(failure) if before.is_some() => {
                 let forgotten = self.forget_keys(plan);
-                Err(match forgotten {
+                let given_up = self.give_up_unless_running(&held);
+                Err(match forgotten.and(given_up) {
                     Ok(()) => failure,
                     Err(undoing) => failure.and_not_undone(&undoing),
                 })
@@ -73,9 +78,9 @@ impl Node<'_> {
         outcome.and(forgotten)
     }
 
-    fn forget_keys(&self, plan: &Plan) -> Result<()> {
+    pub(crate) fn forget_keys(&self, plan: &Plan) -> Result<()> {
         let keys = plan.steps.iter().filter_map(made_by);
-        keys.filter(|made| matches!(made, Made::Secret { .. }))
+        keys.filter(Made::is_key)
             .try_for_each(|key| unmake(self.libvirt, &key))
     }
 
@@ -112,6 +117,7 @@ impl Node<'_> {
         if let Some(record) = held.read()? {
             held.mark_releasing(&record)?;
             self.unmake_all(&record, |_| true)?;
+            self.give_up(&record, record.made.iter())?;
         }
         cut::boundary(Cut::Forgetting);
         held.forget()
@@ -123,6 +129,7 @@ impl Node<'_> {
             return Ok(());
         };
         self.unmake_all(&record, |made| !matches!(made, Made::Volume { .. }))?;
+        self.give_up(&record, record.made.iter())?;
         record.phase = Phase::Kept;
         held.write(&record)
     }
@@ -136,7 +143,13 @@ impl Node<'_> {
                 Phase::Preparing | Phase::Releasing => true,
                 Phase::Ready | Phase::Running | Phase::Kept => false,
             };
-            if !is_half(&record) || self.records.is_held(record.uuid) {
+            // VMs of a cluster are its agent's, which knows their leases.
+            let is_agents = record.pod.is_some() && self.leases.is_none();
+            if is_agents || self.records.is_held(record.uuid) {
+                continue;
+            }
+            if !is_half(&record) {
+                self.reconcile_disks(&record)?;
                 continue;
             }
             let held = self.records.hold(record.uuid)?;
@@ -178,6 +191,9 @@ impl Node<'_> {
         let needed = plan.steps.iter().filter(|step| !is_needless(plan, step));
         let mut made: Vec<Made> = needed.filter_map(made_by).collect();
         self.number_devices(&mut made);
+        if self.leases.is_none() {
+            made.iter_mut().for_each(Made::be_known_here_only);
+        }
         let known = |made: &Made| {
             before.is_some_and(|record| record.made.iter().any(|there| there.is_at(made)))
         };
@@ -198,15 +214,24 @@ impl Node<'_> {
         }
         self.refuse_taken(plan, &made)?;
         self.refuse_emptied(plan)?;
+        let stays = match before {
+            Some(before) => self.promised_beside(before, plan)?,
+            None => BTreeMap::new(),
+        };
+        self.refuse_beyond_pools(plan, &stays)?;
         let mut record = Record::of(plan, self.libvirt.address()?, made);
         if let Some(before) = before {
             record.created = before.created;
             record.phase = match before.phase {
-                // A half-done VM is whole only when all of it is.
-                Phase::Preparing => Phase::Preparing,
-                Phase::Ready | Phase::Running | Phase::Kept | Phase::Releasing => Phase::Ready,
+                // A half-done VM is whole only when all of it is; of one that was
+                // half removed, what is still there was given up.
+                Phase::Preparing | Phase::Releasing => Phase::Preparing,
+                Phase::Ready | Phase::Running | Phase::Kept => Phase::Ready,
             };
             record.made = self.with_what_stays(before, record.made)?;
+            for (pool, bytes) in stays {
+                *record.promised.entry(pool).or_default() += bytes;
+            }
         }
         self.keep_plan(plan)?;
         held.write(&record)
@@ -220,6 +245,7 @@ impl Node<'_> {
         for old in before.made.iter().filter(is_gone) {
             match old {
                 Made::Volume { .. } | Made::Pool { .. } => all.push(old.clone()),
+                Made::Lease { .. } => self.give_up(before, std::iter::once(old))?,
                 _ => unmake(self.libvirt, old)?,
             }
         }
@@ -227,7 +253,7 @@ impl Node<'_> {
         Ok(all)
     }
 
-    fn carry_out(
+    pub(crate) fn carry_out(
         &self,
         plan: &Plan,
         held: &Held,
@@ -242,9 +268,17 @@ impl Node<'_> {
             launcher: self.launcher,
             watch,
             held,
+            leases: self.leases,
         };
         let is_wanted = |step: &&Step| wanted(step) && !is_needless(plan, step);
-        for step in plan.steps.iter().filter(is_wanted) {
+        let is_lease = |step: &&Step| step.kind() == StepKind::TakeLease;
+        // Whoever has to wait for storage has made nothing yet. All take them in one order:
+        // of two who need the same, one has all of it.
+        let mut leases: Vec<_> = plan.steps.iter().filter(is_lease).collect();
+        leases.sort_by_key(|step| made_by(step).and_then(|made| made.object().map(str::to_owned)));
+        let leases = leases.into_iter();
+        let others = plan.steps.iter().filter(|step| !is_lease(step));
+        for step in leases.chain(others).filter(is_wanted) {
             cut::boundary(Cut::Before(step.kind()));
             if watch.cancelled() {
                 return Err(Failure::cancelled());
@@ -268,8 +302,30 @@ impl Node<'_> {
         Ok(())
     }
 
+    /// Other nodes may use what this VM has used. It is off.
+    pub(crate) fn give_up<'m>(
+        &self,
+        record: &Record,
+        made: impl Iterator<Item = &'m Made>,
+    ) -> Result<()> {
+        match self.leases {
+            Some(leases) => leases.give_up(record.uuid, made),
+            None => Ok(()),
+        }
+    }
+
+    /// A VM that cannot be had keeps nobody waiting.
+    fn give_up_unless_running(&self, held: &Held) -> Result<()> {
+        match held.read()? {
+            Some(record) if self.libvirt.is_running(record.uuid)? != Some(true) => {
+                self.give_up(&record, record.made.iter())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The last VM takes the pool along.
-    fn unmake_pool(&self, record: &Record, pool: &Made) -> Result<()> {
+    pub(crate) fn unmake_pool(&self, record: &Record, pool: &Made) -> Result<()> {
         let _shared = self.records.hold_shared_things()?;
         let others = self.records.list()?;
         let mut others = others.iter().filter(|other| other.uuid != record.uuid);
@@ -292,11 +348,18 @@ impl Node<'_> {
 
 /// What was made is in the record, and stays until somebody says what shall
 /// become of it.
-fn lost(failure: Failure) -> Failure {
+pub(crate) fn lost(failure: Failure) -> Failure {
     failure.of_lost_daemon().help(
         "say disklet up again once libvirtd answers: it goes on with what was begun; or disklet \
          down, which removes it",
     )
+}
+
+/// The same of a VM that runs on meanwhile.
+pub(crate) fn lost_meanwhile(failure: Failure) -> Failure {
+    failure
+        .of_lost_daemon()
+        .help("say it again once libvirtd answers: what was begun is finished or undone first")
 }
 
 /// Everything but the start.

@@ -31,6 +31,12 @@ pub(crate) fn down(args: &DownArgs) -> Result<String> {
             1 => failure,
             _ => failure.of("no VM is stopped or removed"),
         })?;
+    for record in &wanted {
+        refuse_pods(
+            record,
+            "delete it there: its node's agent then frees what it has, its leases as well",
+        )?;
+    }
     let (libvirt, events) = Libvirt::open_listening(args.libvirt.connect.as_deref())?;
     interrupt::tell(events.sender.clone());
     let node = Node {
@@ -38,6 +44,7 @@ pub(crate) fn down(args: &DownArgs) -> Result<String> {
         config: &config,
         records: &records,
         launcher: None,
+        leases: None,
     };
     for record in wanted {
         let name = record.full_name();
@@ -45,6 +52,17 @@ pub(crate) fn down(args: &DownArgs) -> Result<String> {
         say(&format!("{name} {done}"))?;
     }
     Ok(String::new())
+}
+
+/// VMs of a cluster are its agent's: it alone knows their leases.
+pub(crate) fn refuse_pods(record: &Record, instead: &str) -> Result<()> {
+    match &record.pod {
+        Some(pod) => {
+            let name = record.full_name();
+            Err(Failure::new(format!("{name}: runs for pod {pod} of a cluster")).help(instead))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Stops a VM and removes what was made for it; what became of it.
@@ -127,6 +145,7 @@ pub(crate) fn gc(args: &GcArgs) -> Result<String> {
         config: &config,
         records: &records,
         launcher: None,
+        leases: None,
     };
     let removed = node.reconcile()?;
     let mut text = String::new();

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use disklet::vms::WaitFor;
@@ -11,7 +10,7 @@ use uuid::Uuid;
 
 use crate::failure::{Failure, Result};
 use crate::interrupt;
-use crate::libvirt::{End, Event, Events, Libvirt};
+use crate::libvirt::{End, Event, Events, Libvirt, State};
 use crate::serial::{self, SerialLog};
 
 /// What is waited for, until when.
@@ -102,7 +101,10 @@ impl Waiting {
                 (_, Some(end)) => return self.ended(end),
                 _ => {}
             }
-            let event = self.next()?;
+            let Some(event) = self.next() else {
+                let libvirt = self.again.as_ref().unwrap_or(libvirt);
+                return Err(self.late(libvirt.state(uuid).ok().flatten()));
+            };
             self.hear(event, uuid)?;
         }
     }
@@ -118,7 +120,7 @@ impl Waiting {
                 let told = self.vms.entry(uuid).or_default();
                 told.end = told.begun.then_some(end);
             }
-            Event::Paused(_) | Event::Resumed(_) => {}
+            Event::Paused(_) | Event::Resumed(_) | Event::Removed(_) | Event::Kept(_) => {}
             Event::Ready(uuid) => self.vms.entry(uuid).or_default().ready = true,
             Event::Lost => return self.find_again(waited_for),
             Event::Interrupted => return Err(Failure::cancelled_but("the VMs run on")),
@@ -139,12 +141,10 @@ impl Waiting {
         }
     }
 
-    fn next(&self) -> Result<Event> {
-        match self.events.receiver.recv_timeout(self.left()) {
-            Ok(event) => Ok(event),
-            // A sender is kept here: it is the time that is over.
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(self.late()),
-        }
+    /// What happens next, in time.
+    fn next(&self) -> Option<Event> {
+        // A sender is kept here: it is the time that is over.
+        self.events.receiver.recv_timeout(self.left()).ok()
     }
 
     fn left(&self) -> Duration {
@@ -153,12 +153,18 @@ impl Waiting {
         })
     }
 
-    fn late(&self) -> Failure {
+    fn late(&self, state: Option<State>) -> Failure {
         Failure::new(match self.wanted {
             WaitFor::Ready => "is not ready in time",
             WaitFor::Exit => "has not ended in time",
         })
-        .help("it runs on; disklet logs shows what it writes, disklet down ends it")
+        .help(match state {
+            Some(State::Paused) => {
+                "it is paused: virsh resume has it go on, unless a disk is full or gone; disklet \
+                 logs shows what it wrote, disklet down ends it"
+            }
+            _ => "it runs on; disklet logs shows what it writes, disklet down ends it",
+        })
     }
 
     /// The daemon was restarted, under running VMs: they are still there, and

@@ -87,7 +87,7 @@ fn a_guest_ends_in_time_while_the_api_server_is_silent() {
     tenant.await_field(120, "vm/silent", ".status.phase", "Succeeded");
     let how = tenant.condition("silent", "Launched", "reason");
     assert_eq!(how.as_deref(), Some("SwitchedOff"));
-    tenant.kubectl(&["delete", "vm", "silent", "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", "silent", "--timeout=300s"]);
     until_nothing_is_left(60, "a VM that ended in silence");
 }
 

@@ -8,17 +8,16 @@
 
 #[allow(dead_code, reason = "others need the rest")]
 mod kube;
+#[path = "kube/own_agents.rs"]
+mod own_agents;
 #[path = "kube/world.rs"]
 mod world;
 
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use kube::guests::NODE;
-use kube::{Tenant, on_node, repository, run, until};
-use world::{
-    alone, have_idle_guest, idle_vm, kill, pod_of, processes, seed, tell, until_nothing_is_left,
-};
+use kube::{Tenant, until};
+use own_agents::{Agent, WithoutAgent};
+use world::{alone, have_idle_guest, idle_vm, seed, tell, until_nothing_is_left};
 
 /// A guard against an agent that never gets to its end.
 const MOST: u32 = 40;
@@ -29,112 +28,6 @@ const OF_LAUNCHERS: [&str; 4] = [
     "before JoinLauncher",
     "before ResumeDomain",
 ];
-
-/// While it is there, the node has no agent but those of this test.
-struct WithoutAgent;
-
-impl WithoutAgent {
-    fn new() -> Self {
-        select("\"yes\"");
-        until(60, "the agent is gone", || {
-            processes("disklet-node agent ").is_empty().then_some(())
-        });
-        let dir = directory();
-        let program = format!("{dir}/shared/disklet-node");
-        run(Command::new("cp").args([env!("CARGO_BIN_EXE_disklet-node"), &program]));
-        let flat = ["config", "view", "--raw", "--flatten"];
-        let flat = run(Command::new("kubectl").args(flat));
-        std::fs::write(format!("{dir}/shared/kubeconfig"), flat).expect("a file can be written");
-        Self
-    }
-}
-
-impl Drop for WithoutAgent {
-    fn drop(&mut self) {
-        for left in processes("disklet-node agent ") {
-            kill(&left);
-        }
-        select("null");
-        if !std::thread::panicking() {
-            pod_of("agent");
-        }
-    }
-}
-
-/// Has agents run on nodes with a label that none has, or on all.
-fn select(value: &str) {
-    let selector = format!("{{\"nodeSelector\":{{\"disklet.io/nowhere\":{value}}}}}");
-    let patch = format!("{{\"spec\":{{\"template\":{{\"spec\":{selector}}}}}}}");
-    run(Command::new("kubectl")
-        .args(["-n", "disklet", "patch", "daemonset", "disklet-agent"])
-        .args(["--type", "merge", "-p", &patch]));
-}
-
-fn directory() -> String {
-    std::env::var("DISKLET_KUBE_DIR").expect("script/lib/kube/installed.sh runs this")
-}
-
-/// An agent of this test, on the node itself.
-struct Agent {
-    process: Child,
-    log: String,
-}
-
-impl Agent {
-    fn start(cut: &str) -> Self {
-        let shared = format!("{}/shared", directory());
-        let log = format!("{shared}/agent.log");
-        let file = std::fs::File::create(&log).expect("a log can be written");
-        let process = Command::new(repository().join("script/kube"))
-            .args(["exec", NODE, "env"])
-            .args([
-                &format!("DISKLET_CUT={cut}"),
-                &format!("KUBECONFIG={shared}/kubeconfig"),
-            ])
-            // As other agents are called, whose first word is their name.
-            .args(["bash", "-c", "exec -a disklet-node \"$@\"", "bash"])
-            .args([&format!("{shared}/disklet-node"), "agent", "--node", NODE])
-            .args(["--qemu-run", "/run/disklet/libvirt/qemu"])
-            .args([
-                "--connect",
-                "qemu+unix:///system?socket=/run/disklet/libvirt/libvirt-sock",
-            ])
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().expect("a log can be shared"))
-            .stderr(file)
-            .spawn()
-            .expect("script/kube starts");
-        Self { process, log }
-    }
-
-    /// Waits until it was cut; where. Nothing if that does not happen, and
-    /// `done` does instead.
-    fn cut(&mut self, mut done: impl FnMut() -> bool) -> Option<String> {
-        let end = Instant::now() + Duration::from_secs(120);
-        loop {
-            let ended = self.process.try_wait().expect("it can be waited for");
-            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-            let cut = said.lines().find_map(|line| line.strip_prefix("cut: "));
-            if let (Some(_), Some(cut)) = (ended, cut) {
-                return Some(cut.to_owned());
-            }
-            assert!(ended.is_none(), "the agent has ended: {said}");
-            if done() {
-                return None;
-            }
-            assert!(Instant::now() < end, "neither cut nor done: {said}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-
-    /// Ends it as its pod's end does; VMs run on.
-    fn stop(mut self) {
-        for agent in processes("disklet-node agent ") {
-            on_node(NODE, &["kill", "-TERM", &agent]);
-        }
-        self.process.wait().expect("it ends");
-    }
-}
 
 fn is_gone(tenant: &Tenant, vm: &str) -> bool {
     !tenant.try_kubectl(&["get", "vm", vm]).0
@@ -165,7 +58,7 @@ fn cut_in_create(tenant: &Tenant, vm: &str, cut: &str, is_wanted: bool) -> Optio
     let agent = Agent::start("");
     if is_wanted || place.is_none() {
         tenant.await_ready(60, vm);
-        tenant.kubectl(&["delete", "vm", vm, "--timeout=60s"]);
+        tenant.kubectl(&["delete", "vm", vm, "--timeout=300s"]);
     }
     until(60, &format!("{place:?}: the VM is gone"), || {
         is_gone(tenant, vm).then_some(())

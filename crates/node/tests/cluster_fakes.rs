@@ -180,8 +180,8 @@ fn a_fake_that_says_stop_without_end_costs_nothing() {
     other.apply(&idle_vm("beside", "OnFailure"));
     other.await_ready(60, "beside");
     // Whoever still holds the socket when the pod has ended keeps nothing.
-    tenant.kubectl(&["delete", "vm", "flood", "--timeout=90s"]);
-    other.kubectl(&["delete", "vm", "beside", "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", "flood", "--timeout=300s"]);
+    other.kubectl(&["delete", "vm", "beside", "--timeout=300s"]);
     until_nothing_is_left(60, "a fake that says stop");
     drop(listener);
 }
@@ -227,8 +227,8 @@ fn what_is_no_socket_of_the_pod_is_not_taken_for_one() {
     }
     assert_eq!(victim.qemu("victim"), Some(qemu));
     victim.await_ready(5, "victim");
-    tenant.kubectl(&["delete", "vm", "--all", "--timeout=120s"]);
+    tenant.kubectl(&["delete", "vm", "--all", "--timeout=300s"]);
     drop(listener);
-    victim.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
+    victim.kubectl(&["delete", "vm", "--all", "--timeout=300s"]);
     until_nothing_is_left(60, "sockets that are none");
 }

@@ -101,7 +101,7 @@ fn the_kubelet_has_volumes_described_and_removed() {
             "{log} tells the key"
         );
     }
-    tenant.kubectl(&["delete", "pod", "described", "--timeout=60s"]);
+    tenant.kubectl(&["delete", "pod", "described", "--timeout=300s"]);
     until(60, "the volumes go", || {
         let left = on_node(
             NODE,

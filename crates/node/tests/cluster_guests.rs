@@ -100,7 +100,7 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
         .field("service/web", ".spec.clusterIP")
         .expect("an address");
     assert_eq!(page_at(&service, 80).trim(), "I-AM-THE-GUEST");
-    tenant.kubectl(&["delete", "vm", "web", "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", "web", "--timeout=300s"]);
 }
 
 /// The agent has a name in its hosts, and nobody else: neither has QEMU.

@@ -75,6 +75,42 @@ fn an_image_comes_by_a_mapping_object_and_its_way_is_told() {
     delete_pod(&tenant, "late");
 }
 
+/// Whoever waits for a large image sees that it comes.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn it_is_told_how_far_a_slow_image_has_come() {
+    let tenant = Tenant::new("image-slow");
+    let web = Web::start(&tenant);
+    let _mapping = web.map(&tenant);
+    let image = format!("{}/slow", tenant.name);
+    tenant.apply(&pod_of("patient", &image, ""));
+    let pulling = format!("Pulling pulling image {image} from ");
+    let told = await_told(&tenant, "patient", &pulling);
+    assert_said(&told, &["slow/disk.raw (4.0 MiB)"]);
+    assert!(!told.contains("PullProgress"), "{told}");
+    let progress = format!("PullProgress image {image}: ");
+    let told = await_told(&tenant, "patient", &progress);
+    let (_, how_far) = told.split_once(&progress).expect("the event");
+    let how_far = how_far.lines().next().expect("a line");
+    let percent = how_far
+        .split_once(" of 4.0 MiB (")
+        .and_then(|(_, it)| it.split_once(" %) after 3"))
+        .and_then(|(percent, _)| percent.parse().ok());
+    assert!(matches!(percent, Some(10..=95)), "{how_far}");
+    assert_eq!(
+        tenant.field("pod/patient", RUNS),
+        None,
+        "the image is not there yet"
+    );
+    await_told(
+        &tenant,
+        "patient",
+        &format!("Pulled pulled image {image} in "),
+    );
+    tenant.await_field(60, "pod/patient", RUNS, "True");
+    delete_pod(&tenant, "patient");
+}
+
 #[test]
 #[ignore = "needs a cluster: script/test"]
 fn what_happens_again_is_counted() {
@@ -121,9 +157,9 @@ fn a_wrong_mapping_is_told_to_its_author_and_breaks_no_other() {
     until(30, "it is accepted", || {
         right.accepted("status").filter(|it| it == "True")
     });
-    tenant.apply(&pod_of("one", &format!("{}/open", tenant.name), ""));
-    tenant.await_field(120, "pod/one", RUNS, "True");
-    delete_pod(&tenant, "one");
+    tenant.apply(&pod_of("twice", &format!("{}/open", tenant.name), ""));
+    tenant.await_field(120, "pod/twice", RUNS, "True");
+    delete_pod(&tenant, "twice");
 }
 
 #[test]
@@ -137,10 +173,10 @@ fn a_tenants_mapping_counts_for_nothing() {
         web.host()
     );
     tenant.apply(&mapping_object("mine", &spec));
-    tenant.apply(&pod_of("one", &format!("{}/open", tenant.name), ""));
-    let told = await_told(&tenant, "one", "PullRefused");
+    tenant.apply(&pod_of("theirs", &format!("{}/open", tenant.name), ""));
+    let told = await_told(&tenant, "theirs", "PullRefused");
     assert_said(&told, &["it is not known where it comes from"]);
-    delete_pod(&tenant, "one");
+    delete_pod(&tenant, "theirs");
 }
 
 /// A Secret for the server, with a password.
@@ -163,9 +199,9 @@ fn an_image_that_came_with_a_secret_is_for_those_who_have_one() {
     let image = format!("{}/guarded", owner.name);
     let with_secret = "  imagePullSecrets: [{name: login}]";
     owner.apply(&pull_secret(&web, &web.password()));
-    owner.apply(&pod_of("first", &image, with_secret));
-    owner.await_field(120, "pod/first", RUNS, "True");
-    await_told(&owner, "first", "Pulled pulled image");
+    owner.apply(&pod_of("owned", &image, with_secret));
+    owner.await_field(120, "pod/owned", RUNS, "True");
+    await_told(&owner, "owned", "Pulled pulled image");
     // The image is on the node, and not for others.
     let other = Tenant::new("image-other");
     other.apply(&pod_of("without", &image, ""));
@@ -183,16 +219,16 @@ fn an_image_that_came_with_a_secret_is_for_those_who_have_one() {
     // Who has the password need not fetch it again.
     let third = Tenant::new("image-third");
     third.apply(&pull_secret(&web, &web.password()));
-    third.apply(&pod_of("second", &image, with_secret));
-    third.await_field(120, "pod/second", RUNS, "True");
+    third.apply(&pod_of("of-third", &image, with_secret));
+    third.await_field(120, "pod/of-third", RUNS, "True");
     // The kubelet tells of the launcher's image by the same reason.
-    assert!(!told(&third, "second").contains("Pulled pulled image"));
+    assert!(!told(&third, "of-third").contains("Pulled pulled image"));
     for (tenant, pod) in [
-        (&owner, "first"),
+        (&owner, "owned"),
         (&other, "without"),
         (&other, "never"),
         (&other, "wrong"),
-        (&third, "second"),
+        (&third, "of-third"),
     ] {
         delete_pod(tenant, pod);
     }

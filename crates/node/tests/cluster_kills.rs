@@ -82,7 +82,7 @@ fn agent_and_libvirt_are_replaced_under_a_running_vm() {
     let started = events.split(' ').filter(|reason| *reason == "Started");
     // One of the pod, by the kubelet, and one of the VM.
     assert_eq!(started.count(), 2, "{events}");
-    tenant.kubectl(&["delete", "vm", "outlives", "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", "outlives", "--timeout=300s"]);
     until_nothing_is_left(60, "a VM whose agent and libvirt were replaced");
 }
 
@@ -156,7 +156,7 @@ fn killed_at(tenant: &Tenant, part: Part, moment: Moment) {
     part.mend();
     if !moment.is_delete() {
         tenant.await_ready(180, &vm);
-        tenant.kubectl(&["delete", "vm", &vm, "--timeout=120s"]);
+        tenant.kubectl(&["delete", "vm", &vm, "--timeout=300s"]);
     }
     until(120, &format!("{cell}: the VM is gone"), || {
         let (found, text) = tenant.try_kubectl(&["get", "vm", &vm]);

@@ -63,14 +63,14 @@ fn a_uuid_that_another_vm_has_is_refused() {
     std::thread::sleep(std::time::Duration::from_secs(15));
     assert_eq!(owner.qemu("jewels"), Some(qemu));
     owner.await_ready(5, "jewels");
-    thief.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
+    thief.kubectl(&["delete", "vm", "--all", "--timeout=300s"]);
     assert_eq!(owner.domain_state("jewels"), "running");
     // Nor is a VM kept by the UUID of one that is gone.
-    owner.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
+    owner.kubectl(&["delete", "vm", "--all", "--timeout=300s"]);
     until_nothing_is_left(30, "VMs of one UUID");
     thief.apply(&vm_with_uuid("second"));
     thief.await_ready(120, "second");
-    thief.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
+    thief.kubectl(&["delete", "vm", "--all", "--timeout=300s"]);
     until_nothing_is_left(30, "a VM of a UUID that was another's");
 }
 
@@ -111,8 +111,8 @@ fn a_launcher_that_its_tenant_has_changed_leaves_nothing() {
     for (vm, _) in changes {
         assert_eq!(tenant.domain_state(vm), "running", "{vm}");
     }
-    tenant.kubectl(&["delete", "vm", "--all", "--timeout=60s"]);
-    tenant.kubectl(&["delete", "pod", "--all", "--timeout=60s"]);
+    tenant.kubectl(&["delete", "vm", "--all", "--timeout=300s"]);
+    tenant.kubectl(&["delete", "pod", "--all", "--timeout=300s"]);
     until_nothing_is_left(30, "launchers that were changed");
 }
 
@@ -136,7 +136,7 @@ fn an_agent_frees_what_is_left_of_launchers_that_are_none_any_more() {
             (tenant.domain_state(vm).is_empty() && tenant.qemu(vm).is_none()).then_some(())
         });
     }
-    tenant.kubectl(&["delete", "vm", "--all", "--timeout=60s"]);
-    tenant.kubectl(&["delete", "pod", "--all", "--timeout=60s"]);
+    tenant.kubectl(&["delete", "vm", "--all", "--timeout=300s"]);
+    tenant.kubectl(&["delete", "pod", "--all", "--timeout=300s"]);
     until_nothing_is_left(30, "pods that are launchers no more");
 }

@@ -494,6 +494,6 @@ fn vm_pods_are_judged_before_they_are_applied() {
     );
     // What could run is taken.
     tenant.apply(&file);
-    tenant.kubectl(&["delete", "pod", "judged", "--timeout=60s"]);
+    tenant.kubectl(&["delete", "pod", "judged", "--timeout=300s"]);
     assert_eq!(plugin.completed(&["vm-pod", ""]), "validate\n:4\n");
 }

@@ -137,11 +137,11 @@ fn a_guest_that_shall_have_no_token_has_none() {
     let tenant = Tenant::new("pod-no-token");
     let commands = [say("TOKEN", &format!("{ACCOUNT}/token"))];
     tenant.apply(&pod(
-        "silent",
+        "tokenless",
         "  automountServiceAccountToken: false",
         &commands,
     ));
-    let console = tenant.await_console(180, "silent", "GUEST-READY");
+    let console = tenant.await_console(180, "tokenless", "GUEST-READY");
     assert_eq!(said(&console, "TOKEN"), "");
-    delete_pod(&tenant, "silent");
+    delete_pod(&tenant, "tokenless");
 }

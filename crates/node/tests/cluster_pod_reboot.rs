@@ -82,7 +82,7 @@ fn pods_of_a_node_without_power_come_back_with_their_disks() {
         let uid = tenant.field("pod/goes", ".metadata.uid");
         uid.is_none().then_some(())
     });
-    tenant.kubectl(&["delete", "pod", "stays", "--timeout=120s"]);
+    tenant.kubectl(&["delete", "pod", "stays", "--timeout=300s"]);
     until_nothing_is_left(60, "pods of a node that had no power");
-    assert_eq!(check(&disk), 2, "boots");
+    assert_eq!(check(&disk).len(), 2, "boots");
 }

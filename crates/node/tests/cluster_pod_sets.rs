@@ -68,7 +68,7 @@ fn pods(tenant: &Tenant) -> Vec<(String, String)> {
 }
 
 fn roll_out(tenant: &Tenant) {
-    tenant.kubectl(&["rollout", "status", "deployment/set", "--timeout=240s"]);
+    tenant.kubectl(&["rollout", "status", "deployment/set", "--timeout=300s"]);
 }
 
 /// A version follows the other only as fast as guests run, and at any time there are
@@ -166,7 +166,7 @@ fn a_stateful_set_keeps_its_disk() {
     let console = tenant.await_console(180, "set-0", "GUEST-READY");
     assert_said(&console, &["BEFORE END"]);
     let uid = tenant.field("pod/set-0", ".metadata.uid");
-    tenant.kubectl(&["delete", "pod", "set-0", "--timeout=120s"]);
+    tenant.kubectl(&["delete", "pod", "set-0", "--timeout=300s"]);
     let by_first = written(&file);
     assert!(by_first.starts_with("written by "), "{by_first}");
     until(60, "there is another pod", || {
@@ -212,7 +212,7 @@ fn a_guest_is_started_again_in_its_pod() {
         );
         assert_eq!(uid(pod), *uid_before, "{pod}");
     }
-    tenant.kubectl(&["delete", "pod", "--all", "--timeout=120s"]);
+    tenant.kubectl(&["delete", "pod", "--all", "--timeout=300s"]);
     until_nothing_is_left(60, "pods that were restarted");
 }
 

@@ -7,14 +7,20 @@
 
 #[allow(dead_code, reason = "others need the rest")]
 mod kube;
+#[path = "kube/world.rs"]
+mod world;
 
 use std::process::Command;
 use std::sync::RwLock;
+use std::time::Duration;
 
 use kube::guests::{NODE, assert_said, have_small_guest};
-use kube::pods::{delete_pod, gone, have_controllers, vm_pod};
+use kube::pods::{
+    delete_pod, end_of, end_within, gone, have_controllers, idle_pod, restarts, to_be_seen, vm_pod,
+};
 use kube::{Tenant, on_node, run, until};
 use serde_json::Value;
+use world::{alone, have_idle_guest, kill};
 
 /// Held alone by the test that has no controller answer.
 static CONTROLLERS: RwLock<()> = RwLock::new(());
@@ -39,11 +45,16 @@ fn a_vm_pod_runs_is_seen_and_goes() {
     let _there = CONTROLLERS.read();
     have_small_guest();
     let tenant = Tenant::new("pod-runs");
-    let manifest = vm_pod(
-        "one",
-        VOLUMES,
-        &["echo SEEN $(head -n 1 /proc/meminfo)", "stay"],
-    );
+    let commands = [
+        "echo SEEN $(head -n 1 /proc/meminfo)",
+        // The power button runs this.
+        "printf '#!/bin/sh\\necho HEARD >/dev/console\\nexec /bin/off\\n' >/run/heard",
+        "chmod +x /run/heard; ln -sf /run/heard /etc/acpi/PWRF/00000080",
+        "stay",
+    ];
+    // However busy the node is, the guest has time to hear.
+    let (grace, more) = ("GracePeriodSeconds: 20", "GracePeriodSeconds: 90");
+    let manifest = to_be_seen(&vm_pod("one", VOLUMES, &commands)).replace(grace, more);
     tenant.apply(&manifest);
     let console = tenant.await_console(180, "one", "GUEST-READY");
     assert_said(
@@ -64,26 +75,68 @@ fn a_vm_pod_runs_is_seen_and_goes() {
     assert_said(&events, &["the guest runs on node node1"]);
     // The kubelet has called the driver.
     let uid = tenant.field("pod/one", ".metadata.uid").expect("the pod");
-    let told = format!(
-        "/var/lib/kubelet/pods/{uid}/volumes/virtlet~flexvolume_driver/vol1/disklet-volume.json"
-    );
-    let told: Value = serde_json::from_str(&on_node(NODE, &["cat", &told])).expect("JSON");
-    assert_eq!(told["capacity"], "64000000B");
+    let told = |volume: &str| -> Value {
+        let told = format!(
+            "/var/lib/kubelet/pods/{uid}/volumes/virtlet~flexvolume_driver/{volume}/disklet-volume.json"
+        );
+        serde_json::from_str(&on_node(NODE, &["cat", &told])).expect("JSON")
+    };
+    assert_eq!(told("vol1")["capacity"], "64000000B");
+    assert_eq!(told("vol2")["type"], "qcow2");
     // Applied again, it is as it was.
     let pod = |tenant: &Tenant| tenant.field("pod/one", ".spec").expect("the pod");
     let before = pod(&tenant);
     tenant.apply(&manifest);
     assert_eq!(pod(&tenant), before);
-    delete_pod(&tenant, "one");
+    // The guest is asked, switches itself off, and that is well.
+    let end = end_of(&tenant, "one");
+    assert_eq!(end.exit_code, 0, "{}", end.message);
+    assert_said(&end.console, &["HEARD"]);
+    assert!(end.took < Duration::from_secs(85), "{:?}", end.took);
 }
 
-/// One that ends by itself, says so, and is not started again; by its runtime class.
+/// It has until 5 seconds before the end of its grace, and no longer.
 #[test]
 #[ignore = "needs a cluster: script/test"]
-fn a_guest_that_switches_itself_off_ends_its_pod_well() {
+fn a_guest_that_does_not_hear_has_its_grace() {
+    let _alone = alone();
+    have_idle_guest();
+    let tenant = Tenant::new("pod-deaf");
+    let (grace, less) = ("GracePeriodSeconds: 20", "GracePeriodSeconds: 12");
+    tenant.apply(&to_be_seen(&idle_pod("silent", "")).replace(grace, less));
+    let ready = ".status.conditions[?(@.type==\"Ready\")].status";
+    tenant.await_field(60, "pod/silent", ready, "True");
+    let end = end_of(&tenant, "silent");
+    assert_eq!(end.exit_code, 137, "{}", end.message);
+    assert_said(&end.message, &["did not switch itself off in time"]);
+    let at = end.took.as_secs_f32();
+    assert!((6.5..13.0).contains(&at), "{at}");
+    // Whoever deletes it may leave it more time.
+    let short = ("GracePeriodSeconds: 20", "GracePeriodSeconds: 2");
+    tenant.apply(&to_be_seen(&idle_pod("patient", "")).replace(short.0, short.1));
+    tenant.await_field(60, "pod/patient", ready, "True");
+    let end = end_within(&tenant, "patient", Some(14));
+    assert_said(&end.message, &["did not switch itself off in time"]);
+    let at = end.took.as_secs_f32();
+    assert!((8.5..15.0).contains(&at), "{at}");
+}
+
+/// One that ends by itself, says so, and is not started again; by its runtime class. One that
+/// crashes is, unless its policy is another.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn a_pod_ends_as_its_restart_policy_says() {
     let _there = CONTROLLERS.read();
     have_small_guest();
+    have_idle_guest();
     let tenant = Tenant::new("pod-off");
+    tenant.apply(&vm_pod(
+        "quits",
+        "  restartPolicy: OnFailure",
+        &["echo SHORT"],
+    ));
+    tenant.apply(&idle_pod("fails", "  restartPolicy: Never"));
+    tenant.apply(&idle_pod("retries", "  restartPolicy: OnFailure"));
     let manifest = vm_pod(
         "brief",
         "  runtimeClassName: disklet\n  restartPolicy: Never",
@@ -91,10 +144,28 @@ fn a_guest_that_switches_itself_off_ends_its_pod_well() {
     )
     .replace("    kubernetes.io/target-runtime: virtlet.cloud\n", "");
     tenant.apply(&manifest);
-    tenant.await_console(180, "brief", "GUEST-END");
-    tenant.await_field(60, "pod/brief", ".status.phase", "Succeeded");
-    let uid = tenant.field("pod/brief", ".metadata.uid").expect("the pod");
-    gone("brief", &uid);
+    let ready = ".status.conditions[?(@.type==\"Ready\")].status";
+    for pod in ["fails", "retries"] {
+        tenant.await_field(120, &format!("pod/{pod}"), ready, "True");
+        kill(&tenant.qemu(&format!("{pod}-vm")).expect("QEMU runs"));
+    }
+    tenant.await_field(60, "pod/fails", ".status.phase", "Failed");
+    let code = ".status.containerStatuses[0].state.terminated.exitCode";
+    assert_eq!(tenant.field("pod/fails", code).as_deref(), Some("1"));
+    for pod in ["brief", "quits"] {
+        tenant.await_console(180, pod, "GUEST-END");
+        tenant.await_field(60, &format!("pod/{pod}"), ".status.phase", "Succeeded");
+        assert_eq!(restarts(&tenant, pod), 0, "{pod}");
+    }
+    for pod in ["brief", "quits", "fails"] {
+        let uid = tenant.field(&format!("pod/{pod}"), ".metadata.uid");
+        gone(pod, &uid.expect("the pod"));
+    }
+    until(60, "the one that may is started again", || {
+        (restarts(&tenant, "retries") > 0).then_some(())
+    });
+    tenant.await_field(60, "pod/retries", ready, "True");
+    delete_pod(&tenant, "retries");
 }
 
 #[test]
@@ -132,7 +203,7 @@ fn a_vm_pod_that_never_had_a_node_goes() {
     ));
     let reason = ".status.conditions[?(@.type==\"PodScheduled\")].reason";
     tenant.await_field(30, "pod/waits", reason, "Unschedulable");
-    tenant.kubectl(&["delete", "pod", "waits", "--timeout=60s"]);
+    tenant.kubectl(&["delete", "pod", "waits", "--timeout=300s"]);
 }
 
 /// A pod with all that pods have.

@@ -262,7 +262,7 @@ fn mounted_volumes_partitions_files_and_the_token() {
             ),
         ],
     );
-    tenant.kubectl(&["delete", "pod", "ubuntu-vm", "--timeout=120s"]);
+    tenant.kubectl(&["delete", "pod", "ubuntu-vm", "--timeout=300s"]);
     until_nothing_is_left(60, "a pod with files");
     run(Command::new("dd")
         .arg(format!("if={}", disk.display()))

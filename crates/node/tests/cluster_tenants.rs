@@ -118,7 +118,7 @@ fn huge_objects_are_refused_and_disturb_nobody() {
     let (created, said) = create(&tenant, &folder, &much);
     assert!(created, "{said}");
     tenant.await_field(120, "vm/much-text", ".status.phase", "Running");
-    tenant.kubectl(&["delete", "vm", "much-text", "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", "much-text", "--timeout=300s"]);
     tenant.kubectl(&["delete", "vm", "many-entries", "--wait=false"]);
     assert_eq!(restarts(), before, "a program of ours has ended");
 }

@@ -13,6 +13,7 @@ mod world;
 use std::process::Command;
 
 use kube::guests::NODE;
+use kube::pods::{delete_pod, idle_pod};
 use kube::storage::{Folder, Loop, claim, write_disk};
 use kube::{Tenant, on_node, run, until};
 use world::{alone, have_idle_guest, idle_vm, processes, replace_pod, until_nothing_is_left};
@@ -50,7 +51,7 @@ fn launchers_are_confined_by_our_profile() {
     for wanted in ["Seccomp:\t2", "CapEff:\t0000000000000000", "NoNewPrivs:\t1"] {
         assert!(status.contains(wanted), "no {wanted:?} in {status}");
     }
-    tenant.kubectl(&["delete", "vm", "confined", "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", "confined", "--timeout=300s"]);
     until_nothing_is_left(30, "a launcher that was confined");
 }
 
@@ -109,7 +110,7 @@ fn a_disk_at_the_node_itself_is_refused() {
         assert!(why.contains(wanted), "{vm}: {why}");
         assert_eq!(tenant.qemu(&vm), None, "{vm}");
     }
-    tenant.kubectl(&["delete", "vm", "--all", "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", "--all", "--timeout=300s"]);
     until_nothing_is_left(30, "VMs that were refused");
 }
 
@@ -139,22 +140,42 @@ fn an_administrator_says_which_devices_vms_may_use() {
     let volume = format!("flexVolume: {{driver: virtlet/flexvolume_driver, {options}}}");
     tenant.apply(&claim(&tenant, "device", "Filesystem", &volume));
     let vm = |name: &str| idle_vm(name, "Never") + "      - {source: {pvc: {claimname: device}}}\n";
+    // The same device, as a VM pod has it by itself.
+    let pod = |name: &str| {
+        let volumes = format!("  restartPolicy: Never\n  volumes:\n  - {{name: disk, {volume}}}");
+        idle_pod(name, &volumes).replace("PeriodSeconds: 20", "PeriodSeconds: 1")
+    };
 
     set_raw_devices("nothing*");
     let refused = std::panic::catch_unwind(|| {
         tenant.apply(&vm("raw-closed"));
-        until(90, "the VM is refused", || {
+        tenant.apply(&pod("pod-closed"));
+        let of_vm = until(90, "the VM is refused", || {
             let ready = tenant.condition("raw-closed", "Ready", "status")?;
             assert_eq!(ready, "False");
             tenant.condition("raw-closed", "Ready", "message")
-        })
+        });
+        let running = ".status.conditions[?(@.type==\"disklet.io/running\")]";
+        let of_pod = until(90, "the VM pod is refused", || {
+            let status = tenant.field("pod/pod-closed", &format!("{running}.status"))?;
+            assert_eq!(status, "False");
+            tenant.field("pod/pod-closed", &format!("{running}.message"))
+        });
+        (of_vm, of_pod)
     });
     set_raw_devices("");
-    let refused = refused.expect("the VM is refused");
-    assert!(refused.contains("whitelist"), "{refused}");
-    tenant.kubectl(&["delete", "vm", "raw-closed", "--timeout=90s"]);
+    let (of_vm, of_pod) = refused.expect("both are refused");
+    for refused in [of_vm, of_pod] {
+        assert!(refused.contains("whitelist"), "{refused}");
+    }
+    tenant.kubectl(&["delete", "vm", "raw-closed", "--timeout=300s"]);
+    delete_pod(&tenant, "pod-closed");
     tenant.apply(&vm("raw-open"));
     tenant.await_ready(120, "raw-open");
-    tenant.kubectl(&["delete", "vm", "raw-open", "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", "raw-open", "--timeout=300s"]);
+    tenant.apply(&pod("pod-open"));
+    let ready = ".status.conditions[?(@.type==\"Ready\")].status";
+    tenant.await_field(120, "pod/pod-open", ready, "True");
+    delete_pod(&tenant, "pod-open");
     until_nothing_is_left(30, "VMs with a device");
 }

@@ -199,21 +199,23 @@ fn what_up_cannot_do_is_refused_before_anything_is_asked() {
     let scratch = Scratch::new("unsupported");
     let config = scratch.folder.join("config.yaml");
     let image = "{source: {image: {name: nowhere.example.com/disk.img}}}";
+    let container = "{source: {container: {image: storage}}}";
     for (spec, wanted) in [
         (
-            "{source: {container: {image: storage}}}",
+            format!("{{domain: {{devices: {{disks: [{image}, {container}]}}}}}}"),
             "default/vm: disk sdb: its storage comes from a cluster",
         ),
         (
-            "{source: {nbd: {host: a, export: b}}, copy: {mode: clone}}",
-            "default/vm: a copy of nbd export b at a:10809 cannot be made",
+            format!(
+                "{{identity: {{set: pets, name: pet}}, domain: {{devices: {{disks: [{image}]}}}}}}"
+            ),
+            "default/vm: disk root: its storage comes from a cluster",
         ),
     ] {
         let manifest = scratch.write(
             "vm.yaml",
             &format!(
-                "apiVersion: disklet.io/v1alpha1\nkind: VM\nmetadata: {{name: vm}}\n\
-                 spec: {{domain: {{devices: {{disks: [{image}, {spec}]}}}}}}\n"
+                "apiVersion: disklet.io/v1alpha1\nkind: VM\nmetadata: {{name: vm}}\nspec: {spec}\n"
             ),
         );
         let told = scratch.up(&manifest, &config);
@@ -221,4 +223,32 @@ fn what_up_cannot_do_is_refused_before_anything_is_asked() {
         assert!(told.contains("help: "), "{told}");
         assert!(!scratch.folder.join("data").exists(), "nothing is made");
     }
+}
+
+fn node(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_disklet-node"))
+        .args(arguments)
+        .env("LIBVIRT_DEFAULT_URI", "qemu:///system")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_daemon_without_a_name_is_wrong_usage() {
+    for command in ["ps", "gc"] {
+        let (code, said) = node(&[command, "--connect", ""]);
+        assert_eq!(code, Some(2), "{said}");
+        let wanted = "error: invalid value '' for '--connect <URI>': it is empty: name a daemon";
+        assert!(said.starts_with(wanted), "{said}");
+    }
+}
+
+#[test]
+fn a_daemon_that_the_environment_names_is_not_in_the_usage() {
+    let (code, said) = node(&["describe"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("Usage: disklet-node describe"), "{said}");
+    assert!(!said.contains("--connect"), "{said}");
 }

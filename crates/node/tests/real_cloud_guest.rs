@@ -47,7 +47,7 @@ fn boots_with_everything(driver: &str, cloud_init: &str) {
     let manifest = machine.write("pod.yaml", pod).display().to_string();
     let before = machine.things();
 
-    let up = ["up", "-f", &manifest, "--wait", "ready", "--timeout", "5m"];
+    let up = ["up", "-f", &manifest, "--wait", "ready", "--timeout", "15m"];
     let output = machine.node(&up);
     let told = String::from_utf8(output.stderr.clone()).unwrap();
     assert!(
@@ -63,11 +63,11 @@ fn boots_with_everything(driver: &str, cloud_init: &str) {
     sees_everything(driver, cloud_init, &log(&machine, &name));
     assert!(told.contains("/etc/pod/ip"), "{told}");
 
-    let down = ["down", &name, "--keep-volumes", "--grace", "2m"];
+    let down = ["down", &name, "--keep-volumes", "--grace", "10m"];
     let begun = Instant::now();
     machine.done(&down);
     assert!(
-        begun.elapsed() < Duration::from_secs(110),
+        begun.elapsed() < Duration::from_secs(590),
         "the guest did not hear the power button"
     );
     host_reads_what_the_guest_wrote(&machine, &archive);

@@ -9,8 +9,8 @@
 mod support;
 
 use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use disklet_block::device::Size;
 use support::fixtures::{Fixture, Kind, waiting};
@@ -56,6 +56,69 @@ fn what_the_guest_says_is_kept_and_followed() {
     let said = String::from_utf8(late.stderr).unwrap();
     assert_eq!(said, "default/talks is not running\n");
     machine.done(&["down", "talks", "--grace", "0"]);
+}
+
+/// Waits for the end of a process, and not for ever.
+fn ended(process: &mut Child) -> ExitStatus {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = process.try_wait().unwrap() {
+            return status;
+        }
+        if begun.elapsed() > Duration::from_secs(60) {
+            process.kill().unwrap();
+            panic!("it does not end");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn whoever_has_read_enough_of_a_log_keeps_nobody_waiting() {
+    let (machine, fixture) = waiting("enough");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let mut follower = machine
+        .command(&["logs", "-f", "enough"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = follower.stdout.take().unwrap();
+    read_until(&mut out, guest::HELLO);
+    // The guest says no more, and nobody listens.
+    drop(out);
+    assert!(ended(&mut follower).success());
+    let output = follower.wait_with_output().unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    machine.done(&["down", "enough", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn signals_that_were_ignored_before_stay_ignored() {
+    let (machine, fixture) = waiting("nohup");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let up = ["up", "-f", &fixture.manifest, "--wait", "exit"];
+    for (signals, code) in [
+        ("--default-signal=HUP,TERM", 130),
+        ("--ignore-signal=HUP", 0),
+    ] {
+        let mut command = machine.command_with(signals, &up);
+        let mut waits = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = waits.stdout.take().unwrap();
+        read_until(&mut out, "default/nohup is running\n");
+        let pid = waits.id().to_string();
+        let sent = Command::new("kill").args(["-s", "HUP", &pid]).status();
+        assert!(sent.unwrap().success());
+        if code == 0 {
+            std::thread::sleep(Duration::from_secs(2));
+            assert!(waits.try_wait().unwrap().is_none(), "it has ended");
+            machine.press_a_key("nohup");
+        }
+        assert_eq!(ended(&mut waits).code(), Some(code), "{signals}");
+    }
+    machine.done(&["down", "nohup", "--grace", "0"]);
 }
 
 #[test]
@@ -158,6 +221,10 @@ fn waiting_ends_in_time_and_the_vm_runs_on() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["disks"][0]["chain"][1]["format"], "raw");
     assert_eq!(json["disks"][0]["chain"][1]["there"], true);
+    machine.virsh_done(&["suspend", &machine.uuid()]);
+    let late = machine.refused(&up);
+    assert!(late.contains("help: it is paused: virsh resume"), "{late}");
+    assert!(!late.contains("runs on"), "{late}");
     machine.done(&["down", "patience", "--grace", "1s"]);
 }
 

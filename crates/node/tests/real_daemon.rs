@@ -101,7 +101,7 @@ fn up_without_trials(machine: &Machine, manifest: &str, refused: &str) -> String
         emulator.display()
     );
     machine.write("config.yaml", config);
-    let output = machine.node(&["up", "-f", manifest, "--wait", "exit", "--timeout", "2m"]);
+    let output = machine.node(&["up", "-f", manifest, "--wait", "exit", "--timeout", "6m"]);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -142,7 +142,8 @@ fn root_starts_the_daemon_where_nobody_has() {
             .arg(support::daemon::repository().join("script/lib/libvirtd.sh"))
             .args(["--none", env!("CARGO_BIN_EXE_disklet-node")])
             .args(arguments)
-            .env_remove("LIBVIRT_DEFAULT_URI")
+            // An empty one is none.
+            .env("LIBVIRT_DEFAULT_URI", "")
             .output()
             .unwrap()
     };
@@ -153,7 +154,7 @@ fn root_starts_the_daemon_where_nobody_has() {
         "--wait",
         "exit",
         "--timeout",
-        "1m",
+        "6m",
     ];
     let output = inside(&up);
     let said = String::from_utf8_lossy(&output.stderr);

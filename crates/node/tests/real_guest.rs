@@ -103,7 +103,16 @@ fn sixth_sector(path: impl AsRef<std::path::Path>) -> String {
         .to_owned()
 }
 
-fn disks_are_seen_from_both_sides(driver: &str) {
+/// Both kinds of volumes that are on the machine itself.
+fn local_volumes(text: &str) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let host = host.trim();
+    text.replace("hostPath:", &format!(
+        "nodeAffinity: {{required: {{nodeSelectorTerms: [{{matchExpressions: [{{key: kubernetes.io/hostname, operator: In, values: [{host}]}}]}}]}}}}, local:"
+    ))
+}
+
+fn disks_are_seen_from_both_sides(driver: &str, change: impl Fn(&str) -> String) {
     let name = format!("guest-{driver}");
     let machine = Machine::new(&name);
     machine.add_image("small", &small_guest());
@@ -116,7 +125,8 @@ fn disks_are_seen_from_both_sides(driver: &str) {
     let before = machine.things();
     let directory = directory.to_str().unwrap();
     let text = manifest(&name, driver, &raw.path, &block.path, directory);
-    let manifest = machine.write("pod.yaml", text).display().to_string();
+    let manifest = machine.write("pod.yaml", change(&text));
+    let manifest = manifest.display().to_string();
     machine.run_to_end(&manifest);
     let log = machine.done(&["logs", &name]);
 
@@ -166,11 +176,11 @@ fn disks_are_seen_from_both_sides(driver: &str) {
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn disks_on_scsi_are_seen_from_both_sides() {
-    disks_are_seen_from_both_sides("scsi");
+    disks_are_seen_from_both_sides("scsi", str::to_owned);
 }
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn disks_on_virtio_are_seen_from_both_sides() {
-    disks_are_seen_from_both_sides("virtio");
+    disks_are_seen_from_both_sides("virtio", local_volumes);
 }

@@ -8,6 +8,7 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,7 @@ fn vms_outlive_their_daemon_and_whoever_waits_finds_them_again() {
         "--wait",
         "exit",
         "--timeout",
-        "1m",
+        "6m",
     ];
     let waiting = machine.command(&up).stdout(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(1));
@@ -186,5 +187,73 @@ fn an_up_whose_daemon_goes_away_is_gone_on_with_or_removed() {
     lose();
     assert_eq!(machine.done(&up), "default/up-lost started\n");
     machine.done(&["down", "up-lost", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}
+
+/// A VM whose daemon is ended while it starts QEMU: the emulator does something,
+/// and then waits until it is told to end.
+fn half_started(machine: &Machine, fixture: &Fixture, before: &str) {
+    let program = format!(
+        "#!/usr/bin/python3\nimport os, sys, time\n\
+         if any(word.startswith('guest=') for word in sys.argv):\n\
+         \x20   {before}\n\
+         \x20   while not os.path.exists(sys.argv[0] + '.end'): time.sleep(0.1)\n\
+         \x20   sys.exit(1)\n\
+         os.execvp('qemu-system-x86_64', ['qemu-system-x86_64'] + sys.argv[1:])\n"
+    );
+    let path = machine.write("emulator", program);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = std::fs::read_to_string(machine.path("config.yaml")).unwrap();
+    let config = format!("{config}emulator: {}\n", path.display());
+    machine.write("config.yaml", config);
+    let mut up = machine.command(&["up", "-f", &fixture.manifest]);
+    let up = up.stderr(Stdio::piped()).spawn().unwrap();
+    machine.until_it_is("half", "starting");
+    kill_libvirtd();
+    let output = up.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    until_it_answers(machine);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_vm_whose_daemon_was_ended_while_it_started_is_not_called_paused() {
+    let test = "a_vm_whose_daemon_was_ended_while_it_started_is_not_called_paused";
+    if !is_beside_own(test, &[("LIBVIRTD_AGAIN", "yes")]) {
+        return;
+    }
+    let (machine, fixture) = waiting("half");
+    let before = machine.things();
+    half_started(&machine, &fixture, "pass");
+    let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+    let wanted = "its start has begun and does not end";
+    assert!(refused.contains(wanted), "{refused}");
+    assert!(!refused.contains("paused"), "{refused}");
+    // What is advised helps.
+    let uuid = machine.uuid();
+    assert!(refused.contains(&format!("destroy {uuid}")), "{refused}");
+    machine.virsh_done(&["destroy", &uuid]);
+    machine.done(&["down", "half", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_vm_that_libvirt_is_busy_with_is_told_with_a_remedy() {
+    let test = "a_vm_that_libvirt_is_busy_with_is_told_with_a_remedy";
+    if !is_beside_own(test, &[("LIBVIRTD_AGAIN", "yes")]) {
+        return;
+    }
+    let (machine, fixture) = waiting("half");
+    let before = machine.things();
+    // Somebody has the monitor still open when the process itself is gone.
+    half_started(&machine, &fixture, "os.fork()");
+    let down = ["down", "half", "--grace", "0"];
+    let refused = machine.refused(&down);
+    for part in ["state change lock", "help: ", "start libvirtd again"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    machine.write("emulator.end", "");
+    machine.done(&down);
     assert_eq!(machine.things(), before);
 }

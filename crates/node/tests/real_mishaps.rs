@@ -66,7 +66,7 @@ fn several_vms_are_waited_for_together() {
     let third = one.replace("name: to-first", "name: to-third");
     let all = machine.write("all.yaml", format!("{one}---\n{other}---\n{third}"));
     let all = all.to_str().unwrap();
-    let up = ["up", "-f", all, "--wait", "exit", "--timeout", "1m"];
+    let up = ["up", "-f", all, "--wait", "exit", "--timeout", "6m"];
     let waiting = machine
         .command(&up)
         .stdout(Stdio::piped())
@@ -305,4 +305,41 @@ fn a_vm_without_its_plan_is_described_as_far_as_it_is_known() {
     assert!(shown.contains("sda root"), "{shown}");
     assert_eq!(notice, "");
     machine.done(&["down", "planless", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn memory_that_cannot_be_had_is_told_with_a_remedy() {
+    let (machine, fixture) = waiting("memory");
+    let before = machine.things();
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let text = text.replace("memory: 64Mi", "memory: 200Ti");
+    let huge = machine.write("huge.yaml", text).display().to_string();
+    let refused = machine.refused(&["up", "-f", &huge]);
+    assert!(refused.contains("the VM cannot be started"), "{refused}");
+    assert!(
+        refused.contains("help: the VM has more memory than this machine"),
+        "{refused}"
+    );
+    assert_eq!(machine.things(), before);
+}
+
+/// libvirt may end a QEMU that is being started, in place of one that was there before.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_start_that_libvirt_itself_ends_is_tried_again() {
+    let (machine, fixture) = waiting("ended-once");
+    let down = ["down", "ended-once", "--grace", "0"];
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let uuid = machine.uuid();
+    machine.done(&down);
+    let mut up = machine.command(&["up", "-f", &fixture.manifest]);
+    let mut up = up.stdout(Stdio::piped()).spawn().unwrap();
+    while machine.virsh(&["destroy", &uuid]).is_none() {
+        let is_over = up.try_wait().unwrap().is_some();
+        assert!(!is_over, "it was never seen to start");
+    }
+    assert!(up.wait().unwrap().success());
+    assert!(machine.done(&["ps"]).contains("running"));
+    machine.done(&down);
 }

@@ -122,7 +122,7 @@ fn what_is_done_is_told_when_it_is_done() {
         "--wait",
         "exit",
         "--timeout",
-        "1m",
+        "6m",
     ];
     let mut up = machine.command(&up).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(up.stdout.take().unwrap()).lines();

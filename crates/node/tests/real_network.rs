@@ -13,17 +13,17 @@ mod disks;
 #[path = "network/matrix.rs"]
 mod matrix;
 mod support;
+#[path = "network/trust.rs"]
+mod trust;
 #[path = "../../disklet/tests/support/xml.rs"]
 mod xml;
-
-use std::path::Path;
-use std::process::Command;
 
 use disks::{ServerDisk, vm};
 use support::daemon::is_beside_own;
 use support::servers::{Kind, Server};
 use support::things::with_secrets;
 use support::{Machine, guest};
+use trust::CERTIFICATES;
 
 /// Boots a VM from an image, has its guest read the first line of each further
 /// disk, and removes it.
@@ -115,7 +115,6 @@ fn a_guest_reads_a_file_of_a_web_server() {
 #[test]
 #[ignore = "needs servers beside a private libvirtd: script/test"]
 fn a_guest_reads_what_is_encrypted() {
-    const CERTIFICATES: &str = "LIBVIRTD_NBD_TLS";
     let machine = Machine::new("net-tls");
     let certificates = machine.path("");
     let settings = [(CERTIFICATES, certificates.to_str().unwrap())];
@@ -125,10 +124,7 @@ fn a_guest_reads_what_is_encrypted() {
     let (nbd, web) = (Server::start(Kind::Nbd), Server::start(Kind::Http));
     let both = [disks::nbd(&nbd, "tls"), disks::web(&web, "https")];
     let certificates = std::env::var(CERTIFICATES).unwrap();
-    for file in ["ca-cert.pem", "client-cert.pem", "client-key.pem"] {
-        let from = Path::new(nbd.text("/tls/pki")).join(file);
-        std::fs::copy(from, Path::new(&certificates).join(file)).unwrap();
-    }
+    trust::give_certificates(&nbd, &certificates);
     // An authority that nobody knows is not trusted.
     let text = vm(
         "net-unknown",
@@ -143,25 +139,8 @@ fn a_guest_reads_what_is_encrypted() {
         "{refused}"
     );
     assert_eq!(machine.things(), before);
-    trust(&machine, web.text("/caFile"));
+    trust::trust(&machine, web.text("/caFile"), false);
     assert_direct(&machine, "net-tls", &both);
-}
-
-/// Makes an authority one that the machine of the private libvirtd knows.
-fn trust(machine: &Machine, authority: &str) {
-    let known = machine.path("known");
-    std::fs::create_dir(&known).unwrap();
-    for name in ["ca-certificates.crt", "authority.pem"] {
-        std::fs::copy(authority, known.join(name)).unwrap();
-    }
-    let daemon = std::env::var("LIBVIRTD_PID").unwrap();
-    let status = Command::new("nsenter")
-        .arg(format!("--mount=/proc/{daemon}/ns/mnt"))
-        .args(["mount", "--bind"])
-        .arg(&known)
-        .arg("/etc/ssl/certs")
-        .status();
-    assert!(status.unwrap().success());
 }
 
 #[test]

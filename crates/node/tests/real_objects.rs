@@ -16,6 +16,7 @@ use std::process::{Child, Command, Stdio};
 
 use support::fixtures::LoopDevice;
 use support::foreign::ForeignQemu;
+use support::terminal::Terminal;
 use support::{Machine, guest};
 
 const MODES: [&str; 3] = ["clone", "copy-on-write", "copy-on-read"];
@@ -192,7 +193,8 @@ fn a_master_is_free_once_it_is_cloned() {
     let (of_file, _) = volume_with(&machine, &guest::waiting_disk());
     let before = machine.things();
     for (kind, objects) in [("device", of_device), ("file", of_file)] {
-        let [cloner, writer] = ["cloner", "writer"].map(|name| format!("object-{kind}-{name}"));
+        let [cloner, writer] =
+            ["cloner", "clone-writer"].map(|name| format!("object-{kind}-{name}"));
         let of = |name: &str, disk: &str| write(&machine, name, vm(name, "", disk, &objects));
         let cloning = of(&cloner, &with_copy(CLAIM, "clone"));
         let writing = of(&writer, CLAIM);
@@ -245,6 +247,29 @@ fn a_master_that_some_qemu_writes_to_is_not_cloned() {
         machine.done(&["down", &name]);
         assert_eq!(machine.things(), before, "{kind}");
     }
+}
+
+/// Whoever looks on sees how far it is.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_clone_tells_how_far_it_is() {
+    let machine = Machine::new("object-told");
+    let (objects, _) = volume_with(&machine, &vec![0xa5; 768 << 20]);
+    let text = vm("object-told", "", &with_copy(CLAIM, "clone"), &objects);
+    let manifest = write(&machine, "object-told", text);
+    let (code, said) = Terminal::run(&machine, &["up", "-f", &manifest]).end();
+    assert_eq!(code, 0, "{said}");
+    let (_, bars) = said.split_once("copying all of it").unwrap();
+    let shares = bars
+        .split(" %, ")
+        .filter_map(|before| before.rsplit(' ').next());
+    let shares: Vec<u32> = shares.filter_map(|share| share.parse().ok()).collect();
+    assert!(shares.is_sorted(), "{shares:?}");
+    assert!(
+        shares.iter().any(|share| (1..100).contains(share)),
+        "{said}"
+    );
+    machine.done(&["down", "object-told", "--grace", "0"]);
 }
 
 /// The other way round: who would write to it while it is copied has to wait.

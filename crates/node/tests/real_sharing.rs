@@ -116,6 +116,113 @@ fn readers_share_a_device_and_a_writer_does_not() {
     machine.done(&["down", "readers-writer", "--grace", "0"]);
 }
 
+/// A VM with a claim's `disk.img`, and a manifest of one with that as a device.
+fn of_file_and_device(machine: &Machine, name: &str) -> (Fixture, String) {
+    let guest = guest::waiting_disk();
+    let fixture = Fixture::of_guest(machine, "part-base", Kind::RawDevice, &guest);
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let text = text.replace(fixture.device(), "DEVICE");
+    let fixture = Fixture::of_guest(machine, name, Kind::DiskImage, &guest);
+    (fixture, text)
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_file_and_the_loop_devices_that_show_it_are_one_disk() {
+    let machine = Machine::new("layers");
+    let (file, text) = of_file_and_device(&machine, "layers-file");
+    let up = ["up", "-f", file.manifest.as_str()];
+    let image = file.disk.clone().unwrap();
+    machine.done(&up);
+    let devices = [(); 2].map(|()| LoopDevice::attach(&image));
+    let [one, two] = ["layers-one", "layers-two"].map(|name| {
+        let device = &devices[usize::from(name == "layers-two")].path;
+        let text = text.replace("part-base", name).replace("DEVICE", device);
+        let file = machine.write(&format!("{name}.yaml"), text);
+        file.display().to_string()
+    });
+    // Both names of the file, for whoever looks for the reason.
+    let before = machine.things();
+    let refused = machine.refused(&["up", "-f", &one]);
+    for part in [
+        "is in use by VM default/layers-file",
+        devices[0].path.as_str(),
+        image.to_str().unwrap(),
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert_eq!(machine.things(), before);
+    machine.done(&["down", "layers-file", "--grace", "0"]);
+
+    machine.done(&["up", "-f", &one]);
+    for second in [&two, &file.manifest] {
+        let refused = machine.refused(&["up", "-f", second]);
+        let in_use = "is in use by VM default/layers-one";
+        assert!(refused.contains(in_use), "{refused}");
+    }
+    // Only while it runs.
+    machine.destroy("layers-one");
+    machine.done(&["up", "-f", &two]);
+    machine.done(&["down", "layers-one", "layers-two", "--grace", "0"]);
+
+    drop(devices);
+    machine.done(&up);
+    machine.done(&["down", "layers-file", "--grace", "0"]);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_file_that_the_machine_has_attached_is_left_alone() {
+    let machine = Machine::new("attached");
+    let (file, _) = of_file_and_device(&machine, "attached");
+    let up = ["up", "-f", file.manifest.as_str()];
+    let image = file.disk.clone().unwrap();
+    let before = machine.things();
+    let device = LoopDevice::attach(&image);
+    let refused = machine.refused(&up);
+    for part in [
+        format!("{} is in use", image.display()),
+        format!("losetup -d {}", device.path),
+    ] {
+        assert!(refused.contains(&part), "{refused}");
+    }
+    drop(device);
+    assert_eq!(machine.things(), before);
+
+    // Two who only read do not disturb each other.
+    let text = std::fs::read_to_string(&file.manifest).unwrap();
+    let text = text.replace("claimName: data", "claimName: data, readOnly: true");
+    let reader = machine.write("reader.yaml", text).display().to_string();
+    let device = LoopDevice::attach_read_only(&image);
+    machine.done(&["up", "-f", &reader]);
+    machine.done(&["down", "attached", "--grace", "0"]);
+    let refused = machine.refused(&up);
+    assert!(refused.contains(&device.path), "{refused}");
+    drop(device);
+    machine.done(&up);
+    machine.done(&["down", "attached", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_vm_does_not_have_a_file_and_a_loop_device_over_it() {
+    let machine = Machine::new("layers-both");
+    let (file, text) = of_file_and_device(&machine, "layers-both");
+    let device = LoopDevice::attach(&file.disk.clone().unwrap());
+    let (_, volume) = text.split_once("  volumes:\n").unwrap();
+    let volume = volume
+        .replace("name: data", "name: again")
+        .replace("DEVICE", &device.path);
+    let text = std::fs::read_to_string(&file.manifest).unwrap();
+    let text = text.replace("  volumes:\n", &format!("  volumes:\n{volume}"));
+    let both = machine.write("both.yaml", text);
+    let before = machine.things();
+    let refused = machine.refused(&["up", "-f", both.to_str().unwrap()]);
+    assert!(refused.contains("is another disk of this VM"), "{refused}");
+    assert_eq!(machine.things(), before);
+}
+
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn a_device_of_somebody_elses_qemu_is_left_alone() {

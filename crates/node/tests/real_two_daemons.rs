@@ -52,7 +52,7 @@ fn a_device_of_a_vm_at_another_daemon_is_in_use() {
     machine.done(&["up", "-f", &fixture.manifest]);
     assert_eq!(machine.things(), things);
     machine.done(&["down", "at-first", "--grace", "0"]);
-    let waited = [&up[..], &["--wait", "exit", "--timeout", "2m"]].concat();
+    let waited = [&up[..], &["--wait", "exit", "--timeout", "6m"]].concat();
     machine.done(&waited);
     assert_ne!(fixture.read(0, 2 << 20), root);
     machine.done(&["down", "at-second", "--connect", &second.uri]);

@@ -19,6 +19,8 @@ NODE=(
     libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-driver-storage-rbd
     libvirt-daemon-driver-storage-iscsi-direct libvirt-clients
     qemu-system-x86 qemu-utils qemu-block-extra ipxe-qemu seabios ovmf
+    # What QEMU's driver for Gluster loads when it connects; no package asks for it.
+    glusterfs-common
     e2fsprogs mount ca-certificates
 )
 BACKPORTS='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils qemu-block-extra seabios'

@@ -15,6 +15,8 @@ node_configure() {
     containerd_configuration >"$etc/containerd/config.toml"
 }
 
+# With as many requests a second as later kubelets are given: five are used up by a few pods that
+# come and go, and then a pod's end is told late.
 kubelet_configuration() {
     cat <<EOT
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -32,6 +34,8 @@ evictionHard: {memory.available: 50Mi}
 imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 2s
 syncFrequency: 10s
+kubeAPIQPS: 50
+kubeAPIBurst: 100
 EOT
 }
 

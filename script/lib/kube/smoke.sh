@@ -19,7 +19,7 @@ kube=$ROOT/script/kube
 clean_up() {
     local code=$?
     trap '' HUP INT TERM
-    [[ -z $SUITE_PID ]] || kill -TERM -- "-$SUITE_PID" 2>/dev/null || true
+    suites_kill
     "$kube" down || true
     rm -rf --one-file-system "$SCRATCH"
     (exit "$code")

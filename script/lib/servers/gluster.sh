@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A Gluster server for tests: one volume of one brick, with a disk in a folder.
+# A Gluster server for tests: one volume of one brick, with a disk in a folder, and
+# one where a claim of the volume has its own.
 #
 # Gluster refuses bricks on the loopback, so the server gives its network an
 # address of its own, and has a network of its own unless told of another one.
@@ -31,7 +32,7 @@ server_up() {
     # shellcheck disable=SC2016 # these are jq's
     facts --arg host "$ADDRESS" --argjson port "$PORT" --arg volume "$VOLUME" \
         '{bytes: $bytes, host: $host, port: $port, volume: $volume, path: "folder/disk.raw",
-          text: "disk of gluster"}'
+          text: "disk of gluster", claimed: {path: "disk.img", text: "disk of gluster claim"}}'
 }
 
 # cover DIRECTORY NAME: what is written there lands below DIR.
@@ -64,6 +65,7 @@ fill() {
     glusterfs --volfile-server="$ADDRESS" --volfile-id="$VOLUME" "$mount"
     mkdir "$mount/folder"
     make_disk "$mount/folder/disk.raw" 'disk of gluster'
+    make_disk "$mount/disk.img" 'disk of gluster claim'
     umount "$mount"
 }
 

@@ -2,8 +2,12 @@
 # A web server for tests: Apache with ranges, in the clear and with TLS under an
 # authority of its own, serving a disk as raw and as qcow2. Below /cookie it
 # wants a cookie, below /query a token in the address, below /basic a password.
+# Below /first and /second are other disks, and below /slow is one that takes a
+# minute.
 #
 #   script/lib/servers/http.sh start|stop|run DIR    see server.sh
+#
+# It listens on the loopback and, if there is one, at SERVER_ADDRESS (IPv4).
 set -euo pipefail
 # shellcheck source=script/lib/servers/server.sh
 source "$(dirname "${BASH_SOURCE[0]}")/server.sh"
@@ -20,7 +24,7 @@ server_up() {
     make_authority "$DIR/pki"
     make_certificate "$DIR/pki" server
     mkdir -p "$DIR/files" "$DIR/run"
-    for folder in '' cookie query basic; do disks "$folder"; done
+    for folder in '' cookie query basic first second slow; do disks "$folder"; done
     printf 'reader:%s\n' "$(openssl passwd -apr1 "$password")" >"$DIR/passwords"
     configuration "$clear" "$tls" "$token" >"$DIR/apache.conf"
     part apache apache2 -f "$DIR/apache.conf" -D FOREGROUND
@@ -45,8 +49,8 @@ disks() {
 
 # configuration CLEAR-PORT TLS-PORT TOKEN
 configuration() {
-    local module
-    for module in mpm_event authz_core authn_core authn_file authz_user auth_basic ssl; do
+    local module at
+    for module in mpm_event authz_core authn_core authn_file authz_user auth_basic ssl env ratelimit; do
         echo "LoadModule ${module}_module $MODULES/mod_$module.so"
     done
     cat <<EOT
@@ -57,8 +61,7 @@ Mutex file:$DIR/run
 ErrorLog $DIR/error.log
 User nobody
 Group nogroup
-Listen 127.0.0.1:$1
-Listen 127.0.0.1:$2
+$(for at in 127.0.0.1 ${SERVER_ADDRESS:-}; do printf 'Listen %s\n' "$at:$1" "$at:$2"; done)
 DocumentRoot $DIR/files
 <Directory $DIR/files>
     Require all granted
@@ -75,7 +78,11 @@ DocumentRoot $DIR/files
     AuthUserFile $DIR/passwords
     Require valid-user
 </Location>
-<VirtualHost 127.0.0.1:$2>
+<Location /slow>
+    SetOutputFilter RATE_LIMIT
+    SetEnv rate-limit 80
+</Location>
+<VirtualHost *:$2>
     SSLEngine on
     SSLCertificateFile $DIR/pki/server-cert.pem
     SSLCertificateKeyFile $DIR/pki/server-key.pem

@@ -11,47 +11,57 @@ source "$(dirname "${BASH_SOURCE[0]}")/server.sh"
 
 OPEN=iqn.2024-01.test.disklet:open
 CHAP=iqn.2024-01.test.disklet:chap
+CHAP_USER=initiator
 
 server_up() {
-    local port user=initiator password
+    local port password
     read -r port < <(free_ports 1)
     # CHAP wants 12 to 16 characters.
     password=$(head -c 9 /dev/urandom | base64 | tr '+/' 'ab')
+    password=$(secret_file password "$password")
+    make_disk "$DIR/open.raw" 'disk of iscsi open'
+    make_disk "$DIR/chap.raw" 'disk of iscsi chap'
+    make_disk "$DIR/second.raw" 'disk of iscsi chap second'
     export TGT_IPC_SOCKET=$DIR/control
-    part tgtd tgtd -f -C 0 --iscsi "portal=127.0.0.1:$port,portal=[::1]:$port${SERVER_ADDRESS:+,portal=$SERVER_ADDRESS:$port}"
-    until_true 20 administer show target
-    until_listening "$port"
-    target 1 "$OPEN"
-    disk 1 1 open
-    target 2 "$CHAP"
-    disk 2 1 chap
-    disk 2 2 'chap second'
-    administer new account --user "$user" --password "$password"
-    administer bind account --tid 2 --user "$user"
+    part tgtd serve "$port" "$password"
+    until_true 20 test -e "$DIR/served"
     # shellcheck disable=SC2016 # these are jq's
-    facts --argjson port "$port" --arg open "$OPEN" --arg chap "$CHAP" --arg user "$user" \
-        --arg file "$(secret_file password "$password")" \
+    facts --argjson port "$port" --arg open "$OPEN" --arg chap "$CHAP" --arg user "$CHAP_USER" \
+        --arg file "$password" \
         '{bytes: $bytes, host: "127.0.0.1", port: $port,
           open: {iqn: $open, lun: 1, text: "disk of iscsi open"},
           chap: {iqn: $chap, lun: 1, user: $user, passwordFile: $file, text: "disk of iscsi chap"},
           second: {iqn: $chap, lun: 2, user: $user, passwordFile: $file, text: "disk of iscsi chap second"}}'
 }
 
+# serve PORT PASSWORD-FILE: tgtd keeps nothing: whenever it comes, it has to be told.
+serve() {
+    tgtd -f -C 0 --iscsi "portal=127.0.0.1:$1,portal=[::1]:$1${SERVER_ADDRESS:+,portal=$SERVER_ADDRESS:$1}" &
+    until_true 20 administer show target
+    until_listening "$1"
+    administer new account --user "$CHAP_USER" --password "$(<"$2")"
+    target 1 "$OPEN" open
+    target 2 "$CHAP" chap second
+    administer bind account --tid 2 --user "$CHAP_USER"
+    # For every initiator, once all is as it shall be.
+    administer bind target --tid 1 --initiator-address ALL
+    administer bind target --tid 2 --initiator-address ALL
+    touch "$DIR/served"
+    wait
+}
+
 # administer OPERATION MODE OPTIONS…
 administer() { tgtadm -C 0 --lld iscsi --op "$1" --mode "$2" "${@:3}"; }
 
-# target ID NAME: reached by every initiator.
+# target ID NAME DISK…: with its units.
 target() {
-    administer new target --tid "$1" --targetname "$2"
-    administer bind target --tid "$1" --initiator-address ALL
-}
-
-# disk TARGET LUN NAME
-disk() {
-    local file=$DIR/${3// /-}.raw
-    make_disk "$file" "disk of iscsi $3"
-    administer new logicalunit --tid "$1" --lun "$2" --backing-store "$file"
-    administer update logicalunit --tid "$1" --lun "$2" --params thin_provisioning=1
+    local tid=$1 lun=0 disk
+    administer new target --tid "$tid" --targetname "$2"
+    for disk in "${@:3}"; do
+        lun=$((lun + 1))
+        administer new logicalunit --tid "$tid" --lun "$lun" --backing-store "$DIR/$disk.raw"
+        administer update logicalunit --tid "$tid" --lun "$lun" --params thin_provisioning=1
+    done
 }
 
 server_main "$@"

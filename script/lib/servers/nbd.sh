@@ -3,6 +3,8 @@
 # unix socket, and with TLS that wants a client's certificate.
 #
 #   script/lib/servers/nbd.sh start|stop|run DIR    see server.sh
+#
+# It listens on the loopback; if there is a SERVER_ADDRESS, at all addresses of its network.
 set -euo pipefail
 # shellcheck source=script/lib/servers/server.sh
 source "$(dirname "${BASH_SOURCE[0]}")/server.sh"
@@ -10,15 +12,16 @@ source "$(dirname "${BASH_SOURCE[0]}")/server.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/tls.sh"
 
 server_up() {
-    local tcp empty tls socket=$DIR/socket pki=$DIR/pki
+    local tcp empty tls socket=$DIR/socket pki=$DIR/pki all=127.0.0.1
+    [[ -z ${SERVER_ADDRESS:-} ]] || all=0.0.0.0
     read -r tcp empty tls < <(free_ports 3)
     make_authority "$pki"
     make_certificate "$pki" server
     make_certificate "$pki" client
-    serve tcp -x 'disk/of tcp' -b 127.0.0.1 -p "$tcp"
-    serve empty -b 127.0.0.1 -p "$empty"
+    serve tcp -x 'disk/of tcp' -b "$all" -p "$tcp"
+    serve empty -b "$all" -p "$empty"
     serve unix -x disk -k "$socket"
-    serve tls -x disk -b 127.0.0.1 -p "$tls" --tls-creds tls \
+    serve tls -x disk -b "$all" -p "$tls" --tls-creds tls \
         --object "tls-creds-x509,id=tls,endpoint=server,verify-peer=on,dir=$pki"
     until_listening "$tcp" "$empty" "$tls"
     until_true 20 test -S "$socket"

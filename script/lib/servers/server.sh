@@ -12,6 +12,9 @@
 # with the first process there, and no process is ever looked for by name. It
 # listens on the loopback of its network: that of the caller, or that of
 # SERVER_NETWORK, such as /proc/PID/ns/net of a private libvirtd. Needs root.
+#
+# SERVER_AGAIN=yes has a part that somebody kills come again, where it was and as it
+# was, as soon as there is no DIR/away.
 
 set -euo pipefail
 # shellcheck source=script/lib/common.sh
@@ -111,7 +114,17 @@ server_inside() {
 part() {
     local name=$1
     shift
-    "$@" >"$DIR/$name.log" 2>&1 &
+    if [[ ${SERVER_AGAIN:-} == yes ]]; then
+        again "$@" >"$DIR/$name.log" 2>&1 &
+    else
+        "$@" >"$DIR/$name.log" 2>&1 &
+    fi
+}
+again() {
+    while true; do
+        "$@" || true
+        while [[ -e $DIR/away ]]; do sleep 0.1; done
+    done
 }
 
 # until_true SECONDS COMMAND…: tries again and again.
@@ -141,11 +154,16 @@ held = []
 while len(held) < int(sys.argv[1]):
     s = socket.socket()
     try:
-        s.bind(("127.0.0.1", random.randrange(20000, 32000)))
+        # On no address: some servers take all of them.
+        s.bind(("0.0.0.0", random.randrange(20000, 30000)))
         held.append(s)
     except OSError:
         pass
-print(*(s.getsockname()[1] for s in held))
+ports = [s.getsockname()[1] for s in held]
+# Whoever reads the line takes them at once, while this process may still be ending.
+for s in held:
+    s.close()
+print(*ports)
 PYTHON
 }
 

@@ -11,7 +11,7 @@ make_authority() {
 }
 
 # make_certificate FOLDER KIND: KIND-cert.pem and KIND-key.pem for `server` (on
-# the loopback) or `client`, signed by the folder's authority.
+# the loopback, and at SERVER_ADDRESS) or `client`, signed by the folder's authority.
 make_certificate() {
     local folder=$1 kind=$2
     openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
@@ -19,6 +19,6 @@ make_certificate() {
         openssl x509 -req -days 30 -CA "$folder/ca-cert.pem" -CAkey "$folder/ca-key.pem" \
             -out "$folder/$kind-cert.pem" 2>/dev/null -extfile <(
             printf '%s\n' basicConstraints=critical,CA:false "extendedKeyUsage=${kind}Auth" \
-                keyUsage=critical,digitalSignature,keyEncipherment subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1
+                keyUsage=critical,digitalSignature,keyEncipherment "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1${SERVER_ADDRESS:+,IP:$SERVER_ADDRESS}"
         )
 }

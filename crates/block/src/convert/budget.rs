@@ -5,6 +5,7 @@
 use super::packer::Packer;
 use super::planner::CHUNK;
 use super::reader::MOST_AT_ONCE;
+use crate::device::FileDevice;
 use crate::image::Image;
 use crate::qcow2::{ClusterSize, Compression};
 
@@ -15,6 +16,25 @@ const MEMORY: u64 = 72 << 20;
 /// Chunks that are ready before their turn. More of them would not make the
 /// one writer faster, however many threads there are.
 pub(super) const MOST_WAITING: usize = 8;
+
+/// Each holds a few MiB; with so many, however many cores there are, memory
+/// stays low.
+const MOST_THREADS: usize = 16;
+
+/// How many threads copy an image to a target fastest. Requests that pass the page
+/// cache by wait for the disk: more of them than there are cores keep it busy, and more
+/// than that keep each other waiting. Where there may be something to unpack, others do
+/// so meanwhile. Memory is never waited for.
+#[must_use]
+pub fn fitting_threads(image: &Image, target: &FileDevice) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (each, least) = match (target.in_memory(), image.largest_cluster()) {
+        (true, _) => (1, 1),
+        (false, None) => (2, 4),
+        (false, Some(_)) => (2, 8),
+    };
+    (cores * each).clamp(least, MOST_THREADS)
+}
 
 /// How many of the threads that were asked for copy a disk.
 pub(super) fn copying(threads: usize, image: &Image) -> usize {

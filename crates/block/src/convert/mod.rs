@@ -16,6 +16,7 @@ mod packer;
 mod planner;
 mod qcow2;
 mod reader;
+mod rooms;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -25,9 +26,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::device::{Size, Target};
 use crate::error::{Error, ErrorKind, Result, invalid};
 use crate::image::Image;
+pub use budget::fitting_threads;
 pub use qcow2::{Packing, to_qcow2};
 
 use planner::{Planner, Zeroes};
+use rooms::Rooms;
 use worker::Worker;
 
 /// How to copy.
@@ -47,6 +50,8 @@ pub struct Options {
 pub enum Before {
     /// Zeroes, as a new file does: zeroes need not be written.
     Zeroes,
+    /// Zeroes whose space was set aside, and stays so.
+    KeptZeroes,
     /// Anything: zeroes are written as well.
     Anything,
 }
@@ -104,7 +109,7 @@ pub fn to_raw(
     }
     let tally = Tally::default();
     let zeroes = match options.target {
-        Before::Zeroes => Zeroes::Skip,
+        Before::Zeroes | Before::KeptZeroes => Zeroes::Skip,
         Before::Anything => Zeroes::Write(target),
     };
     let share_into = if options.share {
@@ -112,12 +117,15 @@ pub fn to_raw(
     } else {
         None
     };
+    let rooms = (options.target == Before::Zeroes).then(|| Rooms::of(target));
     let planner = Planner::new(image, size, zeroes, share_into, watch, &tally);
+    let planner = planner.setting_aside(rooms.as_ref());
     if planner.has_work()? {
         on_threads(budget::copying(options.threads, image), || {
-            Worker::new(image, target, options.target, &tally).run(&planner)
+            Worker::new(image, target, options.target, &tally, rooms.as_ref()).run(&planner)
         })?;
     }
+    rooms.as_ref().map_or(Ok(()), Rooms::give_back)?;
     image.demand_whole()?;
     target.flush()?;
     Ok(tally.report())

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::rooms::{LIKELY, Rooms};
 use super::{Tally, Watch};
 use crate::device::{Allocation, Source, Target};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,6 +24,8 @@ pub(super) struct Planner<'c> {
     size: u64,
     watch: &'c dyn Watch,
     tally: &'c Tally,
+    /// Where space is set aside for what comes next, if anywhere.
+    rooms: Option<&'c Rooms<'c>>,
     state: Mutex<State<'c>>,
     failed: AtomicBool,
 }
@@ -41,6 +44,8 @@ struct State<'c> {
     number: u64,
     /// The target's file, as long as sharing has not failed.
     share_into: Option<&'c File>,
+    /// Up to where space was set aside.
+    room_until: u64,
 }
 
 impl<'c> Planner<'c> {
@@ -58,13 +63,20 @@ impl<'c> Planner<'c> {
             size,
             watch,
             tally,
+            rooms: None,
             state: Mutex::new(State {
                 next: 0,
                 number: 0,
                 share_into,
+                room_until: 0,
             }),
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// Has space set aside before it hands out chunks.
+    pub(super) fn setting_aside(self, rooms: Option<&'c Rooms<'c>>) -> Self {
+        Self { rooms, ..self }
     }
 
     /// Whether a worker has failed.
@@ -113,11 +125,18 @@ impl<'c> Planner<'c> {
                 }
                 Place::Plain { device, offset } => {
                     match self.share(state, device, offset, located.length) {
-                        0 => return Ok(true),
+                        0 => {
+                            self.make_room(state, located.length)?;
+                            return Ok(true);
+                        }
                         shared => shared,
                     }
                 }
-                Place::Packed { .. } => return Ok(true),
+                Place::Packed { .. } => {
+                    // How long such runs are is not known; as a rule they are long.
+                    self.make_room(state, LIKELY.min(self.size - at))?;
+                    return Ok(true);
+                }
             };
             state.next += done;
             self.done(done);
@@ -142,6 +161,13 @@ impl<'c> Planner<'c> {
         }
     }
 
+    fn make_room(&self, state: &mut State<'_>, length: u64) -> Result<()> {
+        if let Some(rooms) = self.rooms.filter(|_| state.next >= state.room_until) {
+            state.room_until = rooms.make(state.next..state.next + length)?;
+        }
+        Ok(())
+    }
+
     fn cut(&self, state: &mut State<'_>) -> (u64, Range<u64>) {
         let start = state.next;
         let end = (start / CHUNK + 1).saturating_mul(CHUNK).min(self.size);
@@ -153,7 +179,12 @@ impl<'c> Planner<'c> {
     fn zero(&self, offset: u64, length: u64) -> Result<()> {
         self.tally.zero.fetch_add(length, Ordering::Relaxed);
         match self.zeroes {
-            Zeroes::Skip => Ok(()),
+            Zeroes::Skip => {
+                if let Some(rooms) = self.rooms {
+                    rooms.leave_empty(offset..offset + length);
+                }
+                Ok(())
+            }
             Zeroes::Write(target) => target.write_zeroes(offset, length, Allocation::Free),
         }
     }

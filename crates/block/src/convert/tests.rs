@@ -135,3 +135,37 @@ fn a_watcher_sees_all_bytes_and_can_stop() {
     let error = to_raw(&image, &target, &options, &some).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
 }
+
+/// Space is set aside for runs of data before anybody knows that some of it is zeroes.
+/// Those have none at the end, and the file is as long as the disk.
+#[test]
+fn zeroes_within_data_have_no_space_at_the_end() {
+    use crate::device::{Caching, FileDevice, Resize};
+    use std::os::unix::fs::MetadataExt;
+
+    const PIECE: usize = 6 << 20;
+    let program = std::env::current_exe().unwrap();
+    let path = program.with_file_name(format!("rooms-{}", std::process::id()));
+    let open = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path);
+    let file = open.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // In memory there are no holes: all of it counts as one run of data.
+    let mut bytes = vec![0; 3 * PIECE + 4096];
+    bytes[..PIECE].fill(1);
+    bytes[2 * PIECE..].fill(2);
+    let image = Image::raw(Arc::new(MemoryDevice::new(bytes.clone())));
+    let target = FileDevice::new(file, "target", Caching::Direct).unwrap();
+    target.resize(bytes.len() as u64).unwrap();
+    to_raw(&image, &target, &options(Before::Zeroes), &Unwatched).unwrap();
+    let mut copy = vec![0xee; bytes.len()];
+    crate::device::ReadAt::read_at(&target, &mut copy, 0).unwrap();
+    assert!(copy == bytes);
+    let made = target.file().metadata().unwrap();
+    assert_eq!(made.len(), bytes.len() as u64);
+    // What a filesystem takes for itself is less than a piece.
+    assert!(made.blocks() * 512 < 3 * PIECE as u64, "{}", made.blocks());
+}

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::planner::Planner;
 use super::reader::ChunkReader;
+use super::rooms::Rooms;
 use super::{Before, Tally};
 use crate::device::{Allocation, Target};
 use crate::error::Result;
@@ -21,6 +22,7 @@ struct ChunkWriter<'c> {
     target: &'c dyn Target,
     before: Before,
     tally: &'c Tally,
+    rooms: Option<&'c Rooms<'c>>,
 }
 
 impl<'c> Worker<'c> {
@@ -29,6 +31,7 @@ impl<'c> Worker<'c> {
         target: &'c dyn Target,
         before: Before,
         tally: &'c Tally,
+        rooms: Option<&'c Rooms<'c>>,
     ) -> Self {
         Self {
             reader: ChunkReader::new(image),
@@ -36,6 +39,7 @@ impl<'c> Worker<'c> {
                 target,
                 before,
                 tally,
+                rooms,
             },
         }
     }
@@ -76,7 +80,12 @@ impl ChunkWriter<'_> {
     fn zero(&self, offset: u64, length: u64) -> Result<()> {
         self.tally.zero.fetch_add(length, Ordering::Relaxed);
         match self.before {
-            Before::Zeroes => Ok(()),
+            Before::Zeroes | Before::KeptZeroes => {
+                if let Some(rooms) = self.rooms.filter(|_| length > 0) {
+                    rooms.leave_empty(offset..offset + length);
+                }
+                Ok(())
+            }
             Before::Anything => self.target.write_zeroes(offset, length, Allocation::Free),
         }
     }

@@ -2,16 +2,18 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use super::{
-    Allocation, Discard, Extent, Extents, Flush, ReadAt, Resize, Shareable, Size, WriteAt,
-    WriteZeroes,
+    Allocation, Discard, Extent, Extents, Flush, ReadAt, Resize, SetAside, Shareable, Size,
+    WriteAt, WriteZeroes,
 };
 use crate::error::{Error, ErrorKind, Result, invalid};
 use crate::sys::{self, DIRECT_ALIGNMENT};
@@ -35,6 +37,9 @@ pub struct FileDevice {
     /// Where it was opened, if it was by a path.
     path: Option<PathBuf>,
     is_block: bool,
+    /// The data that was found last. Some filesystems take long to find its end: who
+    /// goes through it must not do so at every step.
+    data: Mutex<Range<u64>>,
 }
 
 impl FileDevice {
@@ -97,6 +102,7 @@ impl FileDevice {
             direct,
             name,
             path: None,
+            data: Mutex::default(),
         })
     }
 
@@ -155,6 +161,10 @@ impl FileDevice {
             }
             _ => &self.file,
         }
+    }
+
+    fn known_data(&self) -> MutexGuard<'_, Range<u64>> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, doing: &str, offset: u64, error: io::Error) -> Error {
@@ -232,6 +242,14 @@ impl Extents for FileDevice {
         if self.is_block {
             return Ok(data);
         }
+        // What others make a hole of meanwhile can still be read as data.
+        let known = self.known_data().clone();
+        if known.contains(&offset) {
+            return Ok(Extent {
+                length: known.end.min(size) - offset,
+                zero: false,
+            });
+        }
         let seek = |whence| rustix::fs::seek(&self.file, whence);
         match seek(rustix::fs::SeekFrom::Data(offset)) {
             Ok(start) if start > offset => Ok(Extent {
@@ -239,10 +257,13 @@ impl Extents for FileDevice {
                 zero: true,
             }),
             Ok(_) => Ok(match seek(rustix::fs::SeekFrom::Hole(offset)) {
-                Ok(end) if end > offset => Extent {
-                    length: end.min(size) - offset,
-                    zero: false,
-                },
+                Ok(end) if end > offset => {
+                    *self.known_data() = offset..end;
+                    Extent {
+                        length: end.min(size) - offset,
+                        zero: false,
+                    }
+                }
                 _ => data,
             }),
             // No data any more up to the end.
@@ -269,6 +290,7 @@ impl WriteZeroes for FileDevice {
         if length == 0 {
             return Ok(());
         }
+        *self.known_data() = 0..0;
         let attempts: &[FallocateFlags] = match keep {
             Allocation::Free => &[
                 FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE),
@@ -289,12 +311,28 @@ impl WriteZeroes for FileDevice {
     }
 }
 
+impl SetAside for FileDevice {
+    /// The page cache finds its places later, and all at once.
+    fn set_aside(&self, offset: u64, length: u64) -> bool {
+        let gains = self.direct.is_some() && !self.is_block && !self.in_memory() && length > 0;
+        let keep = FallocateFlags::KEEP_SIZE;
+        gains
+            && match rustix::fs::fallocate(&self.file, keep, offset, length) {
+                // Where space lacks, a part of it may have been found.
+                Ok(()) | Err(Errno::NOSPC) => true,
+                // Such a filesystem could not take it back either.
+                Err(_) => false,
+            }
+    }
+}
+
 impl Discard for FileDevice {
     fn discard(&self, offset: u64, length: u64) -> Result<()> {
         // A hint: what cannot be done is not done.
         if self.is_block {
             let _ = sys::block_discard(&self.file, offset, length);
         } else if length > 0 {
+            *self.known_data() = 0..0;
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = self.fallocate(punch, offset, length);
         }
@@ -307,6 +345,7 @@ impl Resize for FileDevice {
         if self.is_block {
             return Err(invalid("a block device cannot be resized").of(&self.name));
         }
+        *self.known_data() = 0..0;
         self.file
             .set_len(size)
             .map_err(|error| Error::io("cannot be resized", error).of(&self.name))
@@ -318,5 +357,43 @@ impl Flush for FileDevice {
         self.file
             .sync_data()
             .map_err(|error| Error::io("cannot be made durable", error).of(&self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file without a name, beside the program: what is in memory has no holes of its
+    /// own.
+    fn scratch(name: &str) -> File {
+        let program = std::env::current_exe().unwrap();
+        let path = program.with_file_name(format!("{name}-{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(&path);
+        std::fs::remove_file(&path).unwrap();
+        file.unwrap()
+    }
+
+    #[test]
+    fn the_end_of_data_is_looked_for_once_and_again_after_a_change() {
+        const LENGTH: u64 = 1 << 20;
+        let device = FileDevice::new(scratch("extents"), "x", Caching::Buffered).unwrap();
+        device.write_at(&vec![1; 1 << 20], 0).unwrap();
+        let whole = device.extent_at(0).unwrap();
+        assert_eq!((whole.length, whole.zero), (LENGTH, false));
+        // Somebody else makes a hole: what was known is still right, if less exact.
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&device.file, punch, LENGTH / 2, LENGTH / 2).unwrap();
+        let half = device.extent_at(LENGTH / 2).unwrap();
+        assert_eq!((half.length, half.zero), (LENGTH / 2, false));
+        // What we do ourselves is known.
+        device
+            .write_zeroes(LENGTH / 4, LENGTH / 4, Allocation::Free)
+            .unwrap();
+        let rest = device.extent_at(LENGTH / 4).unwrap();
+        assert_eq!((rest.length, rest.zero), (LENGTH / 4 * 3, true));
+        device.resize(LENGTH / 8).unwrap();
+        assert_eq!(device.extent_at(0).unwrap().length, LENGTH / 8);
     }
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Allocation, Discard, Extent, Extents, Flush, ReadAt, Resize, Shareable, Size, WriteAt,
-    WriteZeroes,
+    Allocation, Discard, Extent, Extents, Flush, ReadAt, Resize, SetAside, Shareable, Size,
+    WriteAt, WriteZeroes,
 };
 use crate::error::{Error, ErrorKind, Result, invalid};
 
@@ -222,6 +222,12 @@ fn range_in(size: usize, offset: u64, length: u64) -> Result<std::ops::Range<usi
 
 fn torn() -> Error {
     Error::new(ErrorKind::Io, "injected torn write")
+}
+
+impl SetAside for MemoryDevice {
+    fn set_aside(&self, _offset: u64, _length: u64) -> bool {
+        false
+    }
 }
 
 impl Shareable for MemoryDevice {

@@ -1,9 +1,9 @@
 //! Where bytes live: small capabilities, one trait each.
 //!
 //! ```text
-//!      Size   ReadAt   Extents        WriteAt   WriteZeroes   Discard   Resize   Flush
-//!        \      |        /               \          |           |         |       /
-//!         +--- Source --+                 +---------------- Target -------------+
+//!      Size   ReadAt   Extents      WriteAt   WriteZeroes   SetAside   Discard   Resize   Flush
+//!        \      |        /             \          |            |          |        |      /
+//!         +--- Source --+               +--------------------- Target --------------------+
 //!                 files, block devices, memory; decoded images (Source only)
 //! ```
 //!
@@ -12,11 +12,13 @@
 //! lose data silently.
 
 mod file;
+mod held;
 mod lock;
 mod memory;
 mod part;
 
 pub use file::{Caching, FileDevice};
+pub use held::{HELD, HeldBack};
 pub use lock::Access;
 pub use memory::{Fault, MemoryDevice, Request};
 pub use part::Part;
@@ -82,6 +84,13 @@ pub trait Discard {
     fn discard(&self, offset: u64, length: u64) -> Result<()>;
 }
 
+/// Can set space aside for what will be written.
+pub trait SetAside {
+    /// What the range reads as stays the same. Returns whether some of it may have space
+    /// now: a device for which writing would not be faster afterwards does nothing.
+    fn set_aside(&self, offset: u64, length: u64) -> bool;
+}
+
 /// Can change its size.
 pub trait Resize {
     /// New bytes read as zeroes.
@@ -106,5 +115,11 @@ pub trait Source: Size + ReadAt + Extents + Shareable + Send + Sync {}
 impl<T: Size + ReadAt + Extents + Shareable + Send + Sync> Source for T {}
 
 /// What can be filled.
-pub trait Target: Size + WriteAt + WriteZeroes + Discard + Flush + Shareable + Send + Sync {}
-impl<T: Size + WriteAt + WriteZeroes + Discard + Flush + Shareable + Send + Sync> Target for T {}
+pub trait Target:
+    Size + WriteAt + WriteZeroes + SetAside + Discard + Flush + Shareable + Send + Sync
+{
+}
+impl<T: Size + WriteAt + WriteZeroes + SetAside + Discard + Flush + Shareable + Send + Sync> Target
+    for T
+{
+}

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use super::{Allocation, Discard, Flush, Shareable, Size, Target, WriteAt, WriteZeroes};
+use super::{Allocation, Discard, Flush, SetAside, Shareable, Size, Target, WriteAt, WriteZeroes};
 use crate::error::{Result, invalid};
 
 /// What lies behind the first bytes of a target.
@@ -72,6 +72,13 @@ impl Discard for Part<'_> {
 impl Flush for Part<'_> {
     fn flush(&self) -> Result<()> {
         self.target.flush()
+    }
+}
+
+impl SetAside for Part<'_> {
+    fn set_aside(&self, offset: u64, length: u64) -> bool {
+        let place = self.place(offset, length);
+        place.is_ok_and(|place| self.target.set_aside(place, length))
     }
 }
 

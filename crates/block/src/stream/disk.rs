@@ -43,7 +43,7 @@ impl Disk<'_> {
             Before::Anything if length > 0 => {
                 self.target.write_zeroes(guest, length, Allocation::Free)
             }
-            Before::Anything | Before::Zeroes => Ok(()),
+            Before::Anything | Before::Zeroes | Before::KeptZeroes => Ok(()),
         }
     }
 }

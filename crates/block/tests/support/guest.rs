@@ -6,21 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// In the order of their needs. What a kernel has no module of is built in.
-const MODULES: [&str; 12] = [
-    "virtio",
-    "virtio_ring",
-    "virtio_pci_modern_dev",
-    "virtio_pci_legacy_dev",
-    "virtio_pci",
-    "virtio_blk",
-    "scsi_common",
-    "scsi_mod",
-    "virtio_scsi",
-    "cdrom",
-    "sr_mod",
-    "isofs",
-];
+/// What guests need; what these need comes with them. What a kernel has no module of is
+/// built in.
+const MODULES: [&str; 5] = ["virtio_pci", "virtio_blk", "virtio_scsi", "sr_mod", "isofs"];
 
 /// What a guest does and has. It is turned off when its script is done.
 pub(crate) struct Guest {
@@ -39,7 +27,7 @@ impl Guest {
         let initramfs = directory.join("initramfs.cpio");
         fs::write(&initramfs, self.initramfs(&kernel)).unwrap();
         let done = Command::new("timeout")
-            .args(["180", "qemu-system-x86_64"])
+            .args(["600", "qemu-system-x86_64"])
             .args(["-machine", "q35,accel=tcg", "-m", "256"])
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-no-reboot", "-serial", "stdio"])
@@ -106,16 +94,43 @@ impl Kernel {
             })
     }
 
+    /// In the order of their needs, which differs from kernel to kernel.
     fn modules(&self) -> Vec<(String, Vec<u8>)> {
-        let mut files = Vec::new();
-        for (number, module) in MODULES.iter().enumerate() {
-            if let Some(path) = find(&self.modules, &format!("{module}.ko")) {
-                let name = format!("modules/{number:02}-{module}.ko");
-                files.push((name, fs::read(path).unwrap()));
-            }
+        let mut taken = Vec::new();
+        for module in MODULES {
+            self.take(module, &mut taken);
         }
-        files
+        let numbered = taken.into_iter().enumerate();
+        let file = |(number, (module, bytes))| (format!("modules/{number:02}-{module}.ko"), bytes);
+        numbered.map(file).collect()
     }
+
+    fn take(&self, module: &str, taken: &mut Vec<(String, Vec<u8>)>) {
+        if taken.iter().any(|(name, _)| name == module) {
+            return;
+        }
+        let Some(path) = find(&self.modules, &format!("{module}.ko")) else {
+            return;
+        };
+        let bytes = fs::read(path).unwrap();
+        for need in needs(&bytes) {
+            self.take(&need, taken);
+        }
+        taken.push((module.to_owned(), bytes));
+    }
+}
+
+/// The other modules that a module says it needs.
+fn needs(module: &[u8]) -> Vec<String> {
+    const FIELD: &[u8] = b"\0depends=";
+    let mut windows = module.windows(FIELD.len());
+    let at = windows.position(|window| window == FIELD);
+    // Every module says so.
+    let listed = &module[at.unwrap() + FIELD.len()..];
+    let listed = listed.split(|byte| *byte == 0).next().unwrap();
+    let names = std::str::from_utf8(listed).unwrap().split(',');
+    let names = names.filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
 }
 
 fn find(directory: &Path, name: &str) -> Option<PathBuf> {

@@ -148,4 +148,8 @@ fn copy() -> Schema {
             Schema::text("The node's pool for the copy. volumes if absent."),
             "The other spelling of the field before. Keep one of the two.",
         )
+        .field(
+            "size",
+            Schema::number_or_text("How large an overlay over an image is at least, such as 20Gi. It grows with this, also while the guest runs."),
+        )
 }

@@ -116,18 +116,35 @@ fn read(vm: &Json) -> Vec<Diagnostic> {
 }
 
 /// Asked for only to be refused with a reason: as if it were not there.
-const REFUSED_BY_NAME: [(&str, &str); 11] = [
-    ("httpGet", "host"),
-    ("livenessProbe", "exec"),
-    ("nbd", "auth"),
-    ("nbd", "ca"),
-    ("nbd", "caSecretRef"),
-    ("nbd", "certificates"),
-    ("nbd", "secretRef"),
-    ("nbd", "tlsSecretRef"),
-    ("readinessProbe", "exec"),
-    ("startupProbe", "exec"),
-    ("tcpSocket", "host"),
+const REFUSED_BY_NAME: [(&[&str], &[&str]); 4] = [
+    (&["httpGet", "tcpSocket"], &["host"]),
+    (
+        &["livenessProbe", "readinessProbe", "startupProbe"],
+        &["exec"],
+    ),
+    (
+        &["nbd"],
+        &[
+            "auth",
+            "ca",
+            "caSecretRef",
+            "certificates",
+            "secretRef",
+            "tlsSecretRef",
+        ],
+    ),
+    (
+        &["http", "https"],
+        &[
+            "ca",
+            "caBundle",
+            "caFile",
+            "caSecretRef",
+            "certificates",
+            "tls",
+            "tlsSecretRef",
+        ],
+    ),
 ];
 
 /// The fields that the reader knows in the object at a spot: those that it looks
@@ -157,10 +174,10 @@ fn known_to_reader(spot: &Spot) -> BTreeSet<String> {
             known.extend(asked::take(&at));
         }
     }
-    for (parent, name) in REFUSED_BY_NAME {
-        if spot.path.last() == Some(&parent) {
-            known.remove(name);
-        }
+    let here =
+        |(parents, _): &(&[&str], _)| spot.path.last().is_some_and(|it| parents.contains(it));
+    for (_, names) in REFUSED_BY_NAME.into_iter().filter(here) {
+        known.retain(|name| !names.contains(&name.as_str()));
     }
     known
 }

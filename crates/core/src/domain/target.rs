@@ -19,7 +19,7 @@ use crate::guest::GuestDevice;
 use crate::manifest::DiskDriver;
 
 /// What a disk hangs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bus {
     /// The one virtio-scsi controller.

@@ -26,6 +26,20 @@ impl Domain {
         self.element().without(LABEL).render()
     }
 
+    /// One disk for libvirt.
+    #[must_use]
+    pub fn disk_xml(&self, it: &Disk) -> String {
+        disk(it, self.ceph_config.as_deref()).render()
+    }
+
+    /// One disk for a user's own libvirt.
+    #[must_use]
+    pub fn session_disk_xml(&self, it: &Disk) -> String {
+        disk(it, self.ceph_config.as_deref())
+            .without(LABEL)
+            .render()
+    }
+
     fn element(&self) -> Element {
         let hypervisor = match self.hypervisor {
             Hypervisor::Kvm => "kvm",

@@ -2,12 +2,13 @@
 //!
 //! The format is described in `docs/formats/node-facts.md`.
 
-use super::{DeviceNumber, Facts, ImageFact, PathFact};
+use super::{DeviceNumber, Facts, FileId, ImageFact, PathFact};
 use crate::config::is_plain_host_path;
 use crate::diag::{Diagnostic, Diagnostics, FieldPath, Place, Pos};
 use crate::manifest::{DiskSource, Input};
 use crate::names::{Namespace, ObjectName, PodUid, Sha256};
-use crate::yaml::{self, Limits, View};
+use crate::plan::plain_path;
+use crate::yaml::{self, Fields, Limits, View};
 
 const KIND: &str = "NodeFacts";
 const API_VERSION: &str = "disklet.io/v1alpha1";
@@ -73,7 +74,7 @@ impl Facts {
                     "not an absolute path without \"..\"",
                 ));
             } else if let Some(fact) = path_fact(&view, diags) {
-                self.paths.insert(path.to_owned(), fact);
+                self.paths.insert(plain_path(path), fact);
             }
         }
         for (name, view) in fields.entries("images", diags) {
@@ -109,7 +110,7 @@ impl Facts {
                     .found(format!("{disk:?}"))
                     .allowed("NAMESPACE/VM/DISK, such as default/vm1/sda"),
             );
-        } else if let Some(source) = DiskSource::read(view, diags) {
+        } else if let Some(source) = DiskSource::read_answer(view, diags) {
             self.answers.insert(disk.to_owned(), source);
         }
     }
@@ -148,7 +149,7 @@ fn path_fact(view: &View<'_>, diags: &mut Diagnostics) -> Option<PathFact> {
                 diags.push(
                     Diagnostic::error(&view.place, "not something a path can be")
                         .found(format!("{word:?}"))
-                        .allowed("missing, directory, other, forbidden, {block: \"MAJOR:MINOR\", size: SIZE} or {file: SIZE}")
+                        .allowed("missing, directory, other, forbidden, {block: \"MAJOR:MINOR\", size: SIZE} or {file: SIZE, device: \"MAJOR:MINOR\", inode: NUMBER}")
                         .did_you_mean(word, ["missing", "directory", "other", "forbidden"]),
                 );
                 None
@@ -156,15 +157,34 @@ fn path_fact(view: &View<'_>, diags: &mut Diagnostics) -> Option<PathFact> {
         };
     }
     let mut fields = view.fields(diags)?;
-    let fact = if let Some(view) = fields.get("file") {
-        view.size(diags).map(|size| PathFact::File { size })
-    } else {
-        let number = fields.required("block", diags)?;
-        let seen = fields.get("size").and_then(|view| view.size(diags));
-        device_number(&number, diags).map(|number| PathFact::Block { number, size: seen })
-    };
-    fields.no_others(&["block", "size", "file"], diags);
-    fact
+    if let Some(view) = fields.get("file") {
+        let id = file_id(&mut fields, diags);
+        fields.no_others(&["file", "device", "inode"], diags);
+        return view.size(diags).map(|size| PathFact::File { size, id });
+    }
+    let number = fields.required("block", diags)?;
+    let seen = fields.get("size").and_then(|view| view.size(diags));
+    fields.no_others(&["block", "size"], diags);
+    let number = device_number(&number, diags)?;
+    Some(PathFact::Block { number, size: seen })
+}
+
+/// Either both are written or none.
+fn file_id(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<FileId> {
+    if fields.get("device").is_none() && fields.get("inode").is_none() {
+        return None;
+    }
+    let device = fields.required("device", diags);
+    let device = device.and_then(|view| device_number(&view, diags));
+    let inode = fields.required("inode", diags)?;
+    let number = u64::try_from(inode.int(diags)?);
+    if number.is_err() {
+        diags.push(Diagnostic::error(&inode.place, "not a number of a file").allowed("from 0 on"));
+    }
+    Some(FileId {
+        device: device?,
+        inode: number.ok()?,
+    })
 }
 
 fn device_number(view: &View<'_>, diags: &mut Diagnostics) -> Option<DeviceNumber> {

@@ -85,6 +85,8 @@ pub enum PathFact {
     File {
         /// How large.
         size: ByteSize,
+        /// Which, whatever it is called, if that could be seen.
+        id: Option<FileId>,
     },
     /// A directory.
     Directory,
@@ -125,6 +127,33 @@ impl fmt::Display for DeviceNumber {
 impl serde::Serialize for DeviceNumber {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+/// A file of a node: its paths may be many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// The filesystem's.
+    pub device: DeviceNumber,
+    /// The file's within it.
+    pub inode: u64,
+}
+
+/// What a device or file of a node is known by, whatever leads to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeThing {
+    /// A block device.
+    Device(DeviceNumber),
+    /// A regular file.
+    File(FileId),
+}
+
+impl fmt::Display for NodeThing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(number) => write!(f, "block device {number}"),
+            Self::File(FileId { device, inode }) => write!(f, "file {inode} of device {device}"),
+        }
     }
 }
 

@@ -48,11 +48,9 @@ pub(super) fn pod_claims(vm: &VmObject, objects: &Objects) -> Result<Vec<PodClai
     let (mut claims, mut unready) = (Vec::new(), Vec::new());
     let mut seen = BTreeSet::new();
     for disk in &vm.disks {
-        let source = disk.source.as_ref().map(|source| &source.value);
-        let Some(DiskSource::Claim { name, .. }) = source else {
+        let Some(name) = claim_of(disk) else {
             continue;
         };
-        let name = &name.value;
         if !seen.insert(name) {
             continue;
         }
@@ -75,6 +73,47 @@ pub(super) fn pod_claims(vm: &VmObject, objects: &Objects) -> Result<Vec<PodClai
     }
 }
 
+/// A disk that a VM cannot have while its launcher pod is the one that it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its claim.
+    pub claim: String,
+    /// By what the VM knows it; nothing if that is its place among others.
+    pub name: Option<String>,
+}
+
+/// Takes disks out of a VM object whose claims only a new launcher pod can carry: those
+/// that the kubelet or the scheduler has to see, and that the pod does not have. Returns
+/// them.
+pub fn leave_out(vm: &mut VmObject, objects: &Objects, carried: &BTreeSet<String>) -> Vec<LeftOut> {
+    let mut left = Vec::new();
+    let disks = std::mem::take(&mut vm.disks);
+    for disk in disks {
+        match claim_of(&disk) {
+            Some(name)
+                if !carried.contains(name.as_str())
+                    && matches!(use_of(vm, &disk, name, objects), Ok(Some(_))) =>
+            {
+                let (own, target) = (disk.name.as_ref(), disk.target.as_ref());
+                let own = own.map(|it| it.value.to_string());
+                left.push(LeftOut {
+                    claim: name.to_string(),
+                    name: own.or_else(|| target.map(|it| it.value.clone())),
+                });
+            }
+            _ => vm.disks.push(disk),
+        }
+    }
+    left
+}
+
+fn claim_of(disk: &DiskSpec) -> Option<&ObjectName> {
+    match &disk.source.as_ref()?.value {
+        DiskSource::Claim { name, .. } => Some(&name.value),
+        _ => None,
+    }
+}
+
 fn use_of(
     vm: &VmObject,
     disk: &DiskSpec,
@@ -85,6 +124,12 @@ fn use_of(
     let Some(claim) = objects.claims.get(&key) else {
         return Err("there is no such claim".to_owned());
     };
+    if let Some(fill) = claim.fill.filter(|fill| !fill.is_done()) {
+        return Err(format!(
+            "it {}: the VM is launched when it is full",
+            fill.why_not()
+        ));
+    }
     let driver = disk.driver.as_ref().map(|driver| driver.value);
     let bound = claim.phase.as_deref() == Some("Bound");
     match claim.volume.as_ref().filter(|_| bound) {
@@ -176,4 +221,74 @@ fn only_reads(disk: &DiskSpec) -> bool {
             .copy
             .as_ref()
             .is_some_and(|copy| copied(copy.mode.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::{Diagnostics, Origin};
+    use crate::manifest::Input;
+    use crate::names::Namespace;
+
+    fn bound(name: &str, source: &str) -> String {
+        format!(
+            "---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: {name}}}
+spec: {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], {source}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: {name}, uid: 4f1c3a52-6f6f-4a39-8a3c-1d5b8a7c9e01}}
+spec: {{volumeName: {name}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}
+status: {{phase: Bound}}
+"
+        )
+    }
+
+    #[test]
+    fn disks_that_only_a_new_pod_can_carry_are_left_out() {
+        let vm = "apiVersion: disklet.io/v1alpha1
+kind: VM
+metadata: {name: vm}
+spec:
+  domain:
+    memory: 1Gi
+    devices:
+      disks:
+      - {name: root, source: {image: {name: example.com/image}}}
+      - {name: carried, source: {pvc: {claimname: carried}}}
+      - {name: mounted, source: {pvc: {claimname: mounted}}}
+      - {name: direct, source: {pvc: {claimname: direct}}}
+      - {name: missing, source: {pvc: {claimname: missing}}}
+";
+        let nfs = "nfs: {server: 192.0.2.1, path: /v}";
+        let iscsi =
+            "volumeMode: Block, iscsi: {targetPortal: 192.0.2.1, iqn: iqn.2024-01.test:a, lun: 0}";
+        let text = [
+            vm.to_owned(),
+            bound("carried", nfs),
+            bound("mounted", &nfs.replace("/v", "/w")),
+            bound("direct", iscsi),
+        ];
+        let (mut objects, mut diags) = (Objects::default(), Diagnostics::default());
+        let input = Input {
+            name: Origin::object(""),
+            text: text.concat(),
+        };
+        objects.read(&input, &Namespace::parse("default").unwrap(), &mut diags);
+        assert_eq!(diags.errors(), 0, "{diags:?}");
+        let mut vm = objects.vms.pop().unwrap();
+        let carried = BTreeSet::from(["carried".to_owned()]);
+        let mounted = LeftOut {
+            claim: "mounted".to_owned(),
+            name: Some("mounted".to_owned()),
+        };
+        assert_eq!(leave_out(&mut vm, &objects, &carried), [mounted]);
+        let left = vm.disks.iter().filter_map(|disk| disk.name.as_ref());
+        let left: Vec<_> = left.map(|name| name.value.to_string()).collect();
+        // What is not there is for the plan to say.
+        assert_eq!(left, ["root", "carried", "direct", "missing"]);
+    }
 }

@@ -3,7 +3,9 @@
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::config::Config;
 use crate::manifest::{Ask, Objects, Probe, RestartPolicy, VmObject};
+use crate::names::PoolName;
 use crate::units::ByteSize;
 
 pub use super::claims::Unready;
@@ -43,6 +45,8 @@ pub const AGENT_FINALIZER: &str = "disklet.io/agent";
 
 /// A node that has an agent has this label.
 pub const NODE_LABEL: (&str, &str) = ("extraRuntime", "virtlet");
+/// Before the name of a pool: a node that has it has this label, with this value.
+pub const POOL_LABEL: (&str, &str) = ("storage.disklet.io/", "yes");
 /// `nobody`: it owns nothing.
 const USER: u32 = 65534;
 
@@ -59,7 +63,7 @@ pub fn pod(vm: &VmObject, objects: &Objects, settings: &Settings) -> Result<Valu
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
             "containers": [container(vm, &claims, settings)],
-            "nodeSelector": {NODE_LABEL.0: NODE_LABEL.1},
+            "nodeSelector": node_selector(vm),
             "restartPolicy": match vm.restart {
                 RestartPolicy::Always => "Always",
                 RestartPolicy::OnFailure => "OnFailure",
@@ -70,6 +74,25 @@ pub fn pod(vm: &VmObject, objects: &Objects, settings: &Settings) -> Result<Valu
             "volumes": volumes,
         },
     }))
+}
+
+/// The key of the label that nodes with a pool have.
+#[must_use]
+pub fn pool_label(pool: &PoolName) -> String {
+    format!("{}{pool}", POOL_LABEL.0)
+}
+
+/// Nodes with an agent, and with the pools that the VM's copies are to be in. Every
+/// node has the one of volumes.
+fn node_selector(vm: &VmObject) -> Value {
+    let mut labels = Map::new();
+    labels.insert(NODE_LABEL.0.to_owned(), json!(NODE_LABEL.1));
+    let copies = vm.disks.iter().filter_map(|disk| disk.copy.as_ref());
+    let usage = copies.filter_map(|copy| copy.usage.as_ref());
+    for pool in usage.filter(|pool| pool.value.as_str() != Config::VOLUMES) {
+        labels.insert(pool_label(&pool.value), json!(POOL_LABEL.1));
+    }
+    Value::Object(labels)
 }
 
 /// Where launcher and agent meet.
@@ -231,14 +254,21 @@ fn in_pod(probe: &Probe) -> Value {
     written
 }
 
-/// Those that the VM's interface names, else the usual ones.
+/// Those that the VM's interface names, else the usual ones; and those at which the kubelet
+/// asks the guest.
 fn ports(vm: &VmObject, network: bool) -> (Ports, Ports) {
     if !network {
         return Default::default();
     }
     let interface = vm.interfaces.iter().flatten().next();
     let named = interface.and_then(|interface| interface.ports.clone());
-    named.map_or_else(Ports::usual, |ports| (ports.tcp, ports.udp))
+    let named = named.map(|ports| (ports.tcp, ports.udp));
+    let (mut tcp, udp) = named.unwrap_or_else(Ports::usual);
+    for (_, probe) in vm.probes.named() {
+        let (Ask::Tcp { port } | Ask::Http { port, .. }) = probe.value.ask;
+        tcp.add(port, port);
+    }
+    (tcp, udp)
 }
 
 pub(super) fn pod_security(settings: &Settings) -> Value {

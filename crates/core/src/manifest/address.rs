@@ -79,6 +79,9 @@ pub(crate) fn lun(number: &Spanned<i64>, diags: &mut Diagnostics) -> Option<Lun>
     read
 }
 
+/// What does not end a name for QEMU's driver, or begin something else.
+const ALLOWED_RBD_NAME: &str = "1 to 255 bytes without '/', '@', ':', '=', ',', a backslash and invisible characters, not beginning with '-'";
+
 /// A pool or an image.
 pub(crate) fn rbd_name(
     text: &Spanned<String>,
@@ -88,7 +91,8 @@ pub(crate) fn rbd_name(
     match RbdName::parse(&text.value) {
         Ok(name) => Some(name),
         Err(error) => {
-            let problem = Diagnostic::error(&text.place, format!("not {what}: {error}"));
+            let problem = Diagnostic::error(&text.place, format!("not {what}: {error}"))
+                .allowed(ALLOWED_RBD_NAME);
             diags.push(match may_hold_a_secret(&text.value) {
                 true => problem,
                 false => problem.found(format!("{:?}", text.value)),
@@ -103,7 +107,8 @@ pub(crate) fn ceph_user(text: &Spanned<String>, diags: &mut Diagnostics) -> Opti
     match CephUser::parse(&text.value) {
         Ok(user) => Some(user),
         Err(error) => {
-            let problem = Diagnostic::error(&text.place, format!("not a Ceph user: {error}"));
+            let problem = Diagnostic::error(&text.place, format!("not a Ceph user: {error}"))
+                .allowed("the name after \"client.\", such as admin");
             diags.push(match may_hold_a_secret(&text.value) {
                 true => problem,
                 false => problem.found(format!("{:?}", text.value)),

@@ -188,6 +188,11 @@ const KNOWN: [&str; 22] = [
     RECREATE_ROOT,
 ];
 
+/// Whether a VM pod's VM is another with another value of this annotation.
+pub(crate) fn is_annotation_of_vm(key: &str) -> bool {
+    KNOWN.contains(&key)
+}
+
 impl Annotations {
     /// Reads ours among a pod's annotations. A wrong one is reported and
     /// counts as absent.

@@ -2,10 +2,12 @@
 
 use crate::diag::{Diagnostic, Diagnostics, Place, is_unprintable};
 use crate::names::{Namespace, ObjectName};
+use crate::plan::plain_path;
 use crate::units::ByteSize;
 use crate::yaml::{Fields, Spanned, View};
 
 use super::Meta;
+use super::fill::Fill;
 use super::meta::{parse_name, required_name, texts};
 use super::network_volume::{GlusterfsVolume, IscsiVolume, RbdVolume};
 use super::selector::Selector;
@@ -62,6 +64,8 @@ pub struct PersistentVolume {
     pub class: String,
     /// The claim it is kept for.
     pub claim: Option<ClaimRef>,
+    /// Somebody has deleted it, and it goes when its claim lets go of it.
+    pub deleted: bool,
     /// `status.phase`, if the API server has set it.
     pub phase: Option<String>,
     /// Where its bytes are.
@@ -71,6 +75,9 @@ pub struct PersistentVolume {
     /// The storage behind it, if that is seen from everywhere and the source
     /// says by what it is known.
     pub remote: Option<RemoteStorage>,
+    /// The field of its source that is missing, if nobody can tell without it
+    /// which storage it is.
+    pub lacks: Option<&'static str>,
     /// The nodes that it can be used on, if it names them.
     pub nodes: Option<Vec<String>>,
 }
@@ -201,6 +208,7 @@ impl PersistentVolume {
         let source = read_source(&spec, diags)?;
         refuse_block_of_files(&source, mode, diags);
         let read_only = source.read_only || only_to_read(&access_modes);
+        let remote = storage::remote(view.node);
         Some(Self {
             place: view.place.clone(),
             labels,
@@ -208,10 +216,12 @@ impl PersistentVolume {
             mode,
             class,
             claim,
+            deleted: is_deleted(view),
             phase,
             source: source.source,
             read_only,
-            remote: storage::remote(view.node),
+            lacks: remote.as_ref().err().copied(),
+            remote: remote.ok().flatten(),
             nodes: storage::nodes(view.node),
             name: name?.value,
             capacity: capacity?,
@@ -314,7 +324,7 @@ fn read_source(spec: &Fields<'_>, diags: &mut Diagnostics) -> Option<ReadSource>
     }
     let path = |diags: &mut Diagnostics| {
         let text = view.fields(diags)?.required_text("path", diags)?;
-        check_host_path(&text, diags).then_some(text.value)
+        check_host_path(&text, diags).then(|| plain_path(&text.value))
     };
     let value = match kind {
         "flexVolume" => match foreign_driver(&view) {
@@ -385,12 +395,16 @@ pub struct Claim {
     pub class: Option<String>,
     /// Which volumes it takes.
     pub selector: Selector,
+    /// Somebody has deleted it, and it goes when nobody uses it any more.
+    pub deleted: bool,
     /// The volume it asks for or is bound to.
     pub volume: Option<Spanned<ObjectName>>,
     /// `status.phase`, if the API server has set it.
     pub phase: Option<String>,
     /// It asks for reading only, by its only access mode.
     pub read_only: bool,
+    /// How far its filling is, if somebody fills it.
+    pub fill: Option<Fill>,
 }
 
 /// Where the class stood before it became a field.
@@ -428,15 +442,33 @@ impl Claim {
         Some(Self {
             meta: meta?,
             read_only: only_to_read(&access_modes),
+            fill: Fill::read(view, diags),
             access_modes,
             mode,
             class: class.map(str::to_owned),
             selector,
+            deleted: is_deleted(view),
             volume,
             phase,
             request: request?,
         })
     }
+}
+
+impl Claim {
+    /// Whether it asks to be one pod's alone.
+    #[must_use]
+    pub fn is_for_one_pod(&self) -> bool {
+        self.access_modes.iter().any(|mode| mode == ONE_POD)
+    }
+}
+
+/// The access mode of claims that no two pods have.
+const ONE_POD: &str = "ReadWriteOncePod";
+
+fn is_deleted(view: &View<'_>) -> bool {
+    let meta = view.node.get("metadata");
+    meta.is_some_and(|meta| meta.get("deletionTimestamp").is_some())
 }
 
 /// The class as it was written before it became a field.

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::diag::{Diagnostic, Diagnostics, Place};
+use crate::diag::{Diagnostic, Diagnostics};
 use crate::guest::GuestPath;
 use crate::images::PullPolicy;
 use crate::names::{
     ContainerName, DataKey, EnvName, ImageName, ImageNameError, ObjectName, VolumeName,
 };
-use crate::units::{ByteSize, parse_quantity};
+use crate::units::ByteSize;
 use crate::yaml::{Fields, Spanned, Value, View};
 
 use super::annotations::ObjectKind;
 use super::files::{FieldRef, relative_path};
 use super::meta::required_name;
+use super::resources::read_memory;
 
 /// What a VM pod's container says.
 #[derive(Debug, Clone)]
@@ -107,11 +108,13 @@ impl Container {
         let mut fields = view.fields(diags)?;
         let name = required_name(&mut fields, "name", ContainerName::parse, diags);
         let image = read_image(&mut fields, diags);
-        let mounts: Vec<_> = fields
-            .items("volumeMounts", diags)
-            .iter()
-            .filter_map(|item| VolumeMount::read(item, diags))
-            .collect();
+        let items = fields.items("volumeMounts", diags);
+        let mut mounts = Vec::with_capacity(items.len());
+        mounts.extend(
+            items
+                .iter()
+                .filter_map(|item| VolumeMount::read(item, diags)),
+        );
         let devices: Vec<_> = fields
             .items("volumeDevices", diags)
             .iter()
@@ -433,48 +436,4 @@ pub(super) fn read_env_from(
         }
     }
     all
-}
-
-fn read_memory(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<Spanned<ByteSize>> {
-    let mut resources = fields.fields("resources", diags)?;
-    let mut amount = |kind: &str| {
-        let mut amounts = resources.fields(kind, diags)?;
-        let view = amounts.get("memory");
-        amounts.tell_slips(diags);
-        let view = view?;
-        let text = view.scalar_text(diags)?;
-        parse_memory(text, &view.place, diags)
-    };
-    let limit = amount("limits");
-    let request = amount("requests");
-    resources.tell_slips(diags);
-    limit.or(request)
-}
-
-pub(super) fn parse_memory(
-    text: &str,
-    place: &Place,
-    diags: &mut Diagnostics,
-) -> Option<Spanned<ByteSize>> {
-    /// Less boots nothing; it is a slip of the unit.
-    const LEAST: u64 = 16 << 20;
-    /// No machine has more, and libvirt cannot count it.
-    const MOST: u64 = 256 << 40;
-    let problem = match parse_quantity(text) {
-        Ok(size) if (LEAST..=MOST).contains(&size.as_bytes()) => {
-            return Some(Spanned {
-                value: size,
-                place: place.clone(),
-            });
-        }
-        Ok(size) if size.as_bytes() > MOST => "more memory than any machine has".to_owned(),
-        Ok(_) => "too little memory for a VM".to_owned(),
-        Err(error) => format!("not an amount of memory: {error}"),
-    };
-    diags.push(
-        Diagnostic::error(place, problem)
-            .found(format!("{text:?}"))
-            .allowed("16Mi to 256Ti, as a Kubernetes quantity such as 1Gi"),
-    );
-    None
 }

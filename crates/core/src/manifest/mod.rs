@@ -5,6 +5,7 @@
 //! a part are looked at, since the API server has checked the rest.
 
 mod account;
+mod addition;
 pub(crate) mod address;
 mod annotations;
 mod claim;
@@ -14,12 +15,15 @@ mod cpu;
 mod data;
 mod endpoints;
 mod files;
+mod fill;
 mod kinds;
 mod meta;
 mod network_volume;
 mod pod;
+mod resources;
 mod selector;
 mod storage;
+mod template;
 mod vm;
 mod volume;
 
@@ -30,7 +34,7 @@ pub use account::ServiceAccount;
 pub use annotations::{
     Annotations, CpuModel, DataRef, DiskDriver, KeyedDataRef, ObjectKind, TextEncoding,
 };
-pub(crate) use annotations::{parse_data, parse_map, private_key};
+pub(crate) use annotations::{is_annotation_of_vm, parse_data, parse_map, private_key};
 pub use claim::{Claim, ClaimRef, PersistentVolume, PvSource, VolumeMode};
 pub use class::StorageClass;
 pub use container::{Container, EnvFrom, EnvSource, EnvVar, VolumeDevice, VolumeMount};
@@ -38,12 +42,14 @@ pub use cpu::{CpuFeature, CpuSetting};
 pub use data::DataObject;
 pub use endpoints::Endpoints;
 pub use files::{DataSource, DownwardFile, FieldRef, FileSource, KeyToPath, SourceFiles};
+pub use fill::Fill;
 pub use meta::Meta;
 pub use network_volume::{GlusterfsVolume, IscsiVolume, RbdVolume};
 pub use pod::VmPod;
 pub(crate) use pod::{RUNTIME, RUNTIME_ANNOTATION, default_hostname, is_vm, is_vm_pod};
 pub use selector::Selector;
 pub use storage::RemoteStorage;
+pub(crate) use template::vm_template;
 pub use vm::{
     Ask, ClaimDriver, ContainerSpec, CopySpec, DiskSource, DiskSpec, FirmwareSpec, GuestPorts,
     IdentityRef, InterfaceSpec, Probe, Probes, RestartPolicy, VmCloudInit, VmCpu, VmObject,
@@ -80,8 +86,12 @@ pub struct Objects {
     pub accounts: BTreeMap<Key, ServiceAccount>,
     /// StorageClasses by name.
     pub classes: BTreeMap<ObjectName, StorageClass>,
+    /// Disks by themselves, where such are read.
+    loose: Option<Vec<DiskSpec>>,
     vm_places: BTreeMap<Key, (&'static str, Place)>,
     refused: BTreeSet<(String, String, String)>,
+    /// Whether pods that others make are read, too.
+    has_templates: bool,
 }
 
 /// One text of the input.
@@ -108,6 +118,9 @@ impl Objects {
             match document {
                 Ok(root) => {
                     let view = View::root(&root, &input.name);
+                    if self.read_loose(&view, diags) {
+                        continue;
+                    }
                     self.read_object(&view, None, namespace, diags);
                 }
                 Err(errors) => {
@@ -225,6 +238,7 @@ impl Objects {
             "List" => self.read_items(view, None, namespace, diags),
             name => match listed_in(name) {
                 Some(of) => self.read_items(view, Some(of), namespace, diags),
+                None if self.read_template(view, namespace, diags) => {}
                 None => skip(view, kind, diags),
             },
         }

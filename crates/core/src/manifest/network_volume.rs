@@ -101,9 +101,9 @@ impl RbdVolume {
                 .iter()
                 .filter_map(|item| item.spanned_text(diags))
                 .collect(),
-            pool: fields.spanned_text("pool", diags),
+            pool: written(fields.spanned_text("pool", diags)),
             image: fields.spanned_text("image", diags),
-            user: fields.spanned_text("user", diags),
+            user: written(fields.spanned_text("user", diags)),
             secret: read_secret(&mut fields, diags),
             read_only: fields.flag("readOnly", diags),
         };
@@ -135,6 +135,11 @@ impl GlusterfsVolume {
         fields.tell_slips(diags);
         Some(volume)
     }
+}
+
+/// An empty text counts as none: API servers fill in what is usual then.
+fn written(text: Option<Spanned<String>>) -> Option<Spanned<String>> {
+    text.filter(|text| !text.value.is_empty())
 }
 
 fn read_secret(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<SecretRef> {

@@ -44,6 +44,8 @@ pub struct VmPod {
     pub hostname: String,
     /// The node that it is bound to, if it is.
     pub node: Option<String>,
+    /// Who makes such pods, such as `Deployment prod/web`, if it is the template of one.
+    pub maker: Option<String>,
     /// Something in it was refused; it is resolved for further problems, but
     /// no plan comes of it.
     pub(crate) refused: bool,
@@ -183,6 +185,7 @@ impl VmPod {
             service_account,
             mounts_token,
             node: node.filter(|name| !name.is_empty()),
+            maker: None,
             refused: diags.errors() > errors_before,
         })
     }
@@ -193,8 +196,9 @@ fn read_volumes(
     spec: &mut Fields<'_>,
     diags: &mut Diagnostics,
 ) -> (Vec<Volume>, Vec<Spanned<VolumeSource>>) {
-    let (mut volumes, mut unnamed) = (Vec::new(), Vec::new());
-    for item in spec.items("volumes", diags) {
+    let items = spec.items("volumes", diags);
+    let (mut volumes, mut unnamed) = (Vec::with_capacity(items.len()), Vec::new());
+    for item in items {
         match Volume::read(&item, diags) {
             Some((Some(name), source)) => volumes.push(Volume { name, source }),
             Some((None, source)) => unnamed.push(source),

@@ -285,7 +285,15 @@ fn read_options(
     diags: &mut Diagnostics,
 ) -> Option<(Options, Vec<(String, Place)>)> {
     let fields = view.fields(diags)?;
-    let entries = view.entries(diags);
+    let entries = view.entries(diags).into_iter();
+    let (reserved, entries): (Vec<_>, Vec<_>) = entries.partition(|(key, _)| is_reserved(key));
+    for (key, view) in reserved {
+        diags.push(
+            Diagnostic::error(&view.place, "a name that Kubernetes keeps for itself")
+                .found(format!("{key:?}"))
+                .help("remove the option; a filesystem is named by fsType, beside the options"),
+        );
+    }
     let options = read_entries(&fields, &entries, diags)?;
     let placed = |key: &str| PLACED.iter().any(|known| known.eq_ignore_ascii_case(key));
     let places = entries
@@ -294,6 +302,16 @@ fn read_options(
         .map(|(key, view)| (key.to_owned(), view.place))
         .collect();
     Some((options, places))
+}
+
+/// The kubelet adds such options on its way to the driver; API servers refuse them from
+/// users.
+fn is_reserved(key: &str) -> bool {
+    let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
+    let domain = format!(".{}", domain.to_ascii_lowercase());
+    [".kubernetes.io", ".k8s.io"]
+        .iter()
+        .any(|end| domain.ends_with(end))
 }
 
 /// Options are texts. What is written as a number is reported and read on as

@@ -1,11 +1,11 @@
 //! Who may use a master, and how it is copied.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::VolumeFile;
 
 /// Who may use the master at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// One VM, alone.

@@ -38,6 +38,8 @@ pub struct Draft {
     pub firmware: Firmware,
     /// Its network interfaces.
     pub interfaces: Vec<Interface>,
+    /// What becomes of its disks.
+    pub purpose: Purpose,
     /// Whether it shall run.
     pub running: bool,
     /// The pod that it runs for.
@@ -50,6 +52,15 @@ pub struct Draft {
     pub known_later: Vec<String>,
 }
 
+/// What becomes of the disks of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A domain is made of them.
+    Domain,
+    /// They are put into a domain that runs.
+    Addition,
+}
+
 impl Draft {
     /// The plan.
     #[must_use]
@@ -60,7 +71,8 @@ impl Draft {
             );
             Hypervisor::Qemu
         });
-        let disks: Vec<_> = self.disks.iter().filter_map(domain_disk).collect();
+        let mut disks = Vec::with_capacity(self.disks.len());
+        disks.extend(self.disks.iter().filter_map(domain_disk));
         let domain = Domain {
             hypervisor,
             name: format!("{}-{}", self.uuid, self.suffix),
@@ -88,7 +100,9 @@ impl Draft {
         };
         let pools = PoolShare::of(&self.disks, config);
         let label = self.cloud_init.as_ref().map(CloudInit::label);
-        let mut steps: Vec<_> = pools.iter().map(ensure_pool).collect();
+        // Three or four for each disk.
+        let mut steps = Vec::with_capacity(pools.len() + 4 * self.disks.len() + 8);
+        steps.extend(pools.iter().map(ensure_pool));
         for disk in &self.disks {
             steps.extend(check_servers(disk));
             steps.extend(lease(disk));
@@ -99,12 +113,17 @@ impl Draft {
             steps.extend(copy(disk));
             steps.extend(end_lease(disk));
         }
-        steps.extend(domain_steps(&domain));
-        let launcher = self.launcher.as_ref();
-        steps.extend(launcher.map_or_else(
-            || start(&domain, self.running),
-            |launcher| launcher.start(&domain, &config.kubelet_root, self.running),
-        ));
+        match self.purpose {
+            Purpose::Addition => steps.extend(addition_steps(&domain, &self.disks)),
+            Purpose::Domain => {
+                steps.extend(domain_steps(&domain));
+                let launcher = self.launcher.as_ref();
+                steps.extend(launcher.map_or_else(
+                    || start(&domain, self.running),
+                    |launcher| launcher.start(&domain, &config.kubelet_root, self.running),
+                ));
+            }
+        }
         Plan {
             namespace: self.namespace,
             name: self.name,
@@ -127,11 +146,21 @@ fn ensure_pool(share: &PoolShare) -> Step {
     }
 }
 
+fn ceph_config(domain: &Domain) -> Option<Step> {
+    let file = domain.ceph_config.clone()?;
+    Some(Step::WriteCephConfig { file })
+}
+
+fn addition_steps(domain: &Domain, disks: &[PlannedDisk]) -> Vec<Step> {
+    let attach = disks.iter().map(|disk| Step::AttachDisk {
+        disk: disk.name.clone(),
+        target: disk.target.name(),
+    });
+    ceph_config(domain).into_iter().chain(attach).collect()
+}
+
 fn domain_steps(domain: &Domain) -> Vec<Step> {
-    let mut steps = Vec::new();
-    if let Some(file) = &domain.ceph_config {
-        steps.push(Step::WriteCephConfig { file: file.clone() });
-    }
+    let mut steps: Vec<_> = ceph_config(domain).into_iter().collect();
     if let Firmware::Uefi(uefi) = &domain.firmware {
         steps.push(Step::WriteFirmwareVariables {
             file: uefi.variables.clone(),

@@ -63,7 +63,7 @@ pub struct PlannedDisk {
     pub server_names: Vec<String>,
     /// Which disk of a VM object it is, counted from 0; absent for those of
     /// pods and for what nobody wrote.
-    pub(crate) origin: Option<usize>,
+    pub origin: Option<usize>,
 }
 
 /// What a user says of how the host treats a disk.
@@ -231,6 +231,9 @@ pub struct Claimed {
     /// The PersistentVolume's name.
     #[serde(serialize_with = "as_text")]
     pub volume: ObjectName,
+    /// No second pod may have it, whatever both do with it.
+    #[serde(skip)]
+    pub for_one_pod: bool,
 }
 
 fn as_text<S: serde::Serializer>(name: &ObjectName, serializer: S) -> Result<S::Ok, S::Error> {
@@ -367,6 +370,18 @@ pub enum Migration {
     Copied,
     /// It is not known yet where they are.
     Unknown,
+}
+
+impl Migration {
+    /// In a word, as it is in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Copied => "copied",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// A mount in the guest.

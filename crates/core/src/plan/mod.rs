@@ -15,17 +15,18 @@ mod storage;
 mod view;
 
 pub use access::{Access, Copy, CopyMode};
-pub use build::Draft;
+pub use build::{Draft, Purpose};
 pub use disk::{
     Claimed, ExposedPath, HostPath, Later, Migration, MountPoint, NetworkKey, PlannedDisk, Size,
     Source, StorageContainer, TuningWish, VolumeFile,
 };
 pub use launcher::Launcher;
 pub use master::Master;
-pub use pool::PoolShare;
+pub use pool::{PoolAccount, PoolShare};
 pub use step::{LeaseEnd, Step};
 pub use step_kind::StepKind;
-pub use storage::Storage;
+pub(crate) use storage::plain_path;
+pub use storage::{Clustered, Nodes, Storage};
 pub use view::PlanView;
 
 use uuid::Uuid;

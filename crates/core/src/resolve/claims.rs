@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::manifest::{Claim, Key, Objects, PersistentVolume, VolumeMode};
+use crate::manifest::{Claim, Fill, Key, Objects, PersistentVolume, VolumeMode};
 use crate::names::ObjectName;
 
 /// The outcome for every claim of the input.
@@ -27,6 +27,10 @@ struct Binder<'o> {
 pub(crate) enum NotBound {
     /// The API server says that it is not bound.
     Phase(String),
+    /// It is being deleted.
+    Deleted,
+    /// It has a volume, which somebody fills or shall fill.
+    NotFilled(Fill),
     /// The volume it names is not in the input.
     VolumeMissing(ObjectName),
     /// The volume it names belongs to another claim.
@@ -44,8 +48,9 @@ pub(crate) enum NotBound {
 
 impl Bindings {
     /// Binds all claims. Claims that name their volume, or that a volume
-    /// names, go first; the rest follow in the order of their names, each
-    /// taking the smallest volume that fits.
+    /// names, go first; the rest follow in the order of their names. Each takes,
+    /// of the volumes that fit, those with the fewest access modes, and of them the
+    /// smallest.
     pub(crate) fn of(objects: &Objects) -> Self {
         let mut bindings = BTreeMap::new();
         let mut taken: BTreeSet<ObjectName> = BTreeSet::new();
@@ -64,9 +69,15 @@ impl Bindings {
             }
         }
         for (key, claim) in open {
-            let outcome = binder.smallest_fitting(claim, &taken);
+            let outcome = binder.best_fitting(claim, &taken);
             taken.extend(outcome.iter().cloned());
             bindings.insert(key.clone(), outcome);
+        }
+        // Its volume is nobody else's for that.
+        for (key, outcome) in &mut bindings {
+            if let (Ok(_), Some(fill)) = (&*outcome, unfinished(objects, key)) {
+                *outcome = Err(NotBound::NotFilled(fill));
+            }
         }
         Self(bindings)
     }
@@ -75,6 +86,14 @@ impl Bindings {
     pub(crate) fn volume(&self, claim: &Key) -> Option<&Result<ObjectName, NotBound>> {
         self.0.get(claim)
     }
+}
+
+fn unfinished(objects: &Objects, claim: &Key) -> Option<Fill> {
+    objects
+        .claims
+        .get(claim)?
+        .fill
+        .filter(|fill| !fill.is_done())
 }
 
 /// The claims of the input that nobody has bound, and that no volume of it fits.
@@ -93,7 +112,7 @@ pub(crate) fn candidates<'o>(claim: &Claim, objects: &'o Objects) -> Vec<&'o Per
     let kept: Vec<_> = objects
         .volumes
         .values()
-        .filter(|volume| kept_for(volume, claim))
+        .filter(|volume| kept_for(volume, claim) && misfit_of_kept(volume, claim).is_none())
         .collect();
     if !kept.is_empty() {
         return kept;
@@ -123,6 +142,10 @@ impl<'o> Binder<'o> {
     }
 
     fn already_bound(self, claim: &Claim) -> Option<Result<ObjectName, NotBound>> {
+        // In a cluster, who has it keeps it; nobody begins with it.
+        if claim.deleted && claim.phase.is_none() {
+            return Some(Err(NotBound::Deleted));
+        }
         if let Some(phase) = claim.phase.as_deref().filter(|phase| *phase != "Bound") {
             return Some(Err(NotBound::Phase(phase.to_owned())));
         }
@@ -134,32 +157,48 @@ impl<'o> Binder<'o> {
             if kept_for_another(volume, claim) {
                 return Some(Err(NotBound::VolumeTaken(name.clone())));
             }
-            if claim.phase.is_none()
-                && let Some(why) = self.misfit_of_named(volume, claim)
-            {
-                return Some(Err(NotBound::VolumeUnfit(name.clone(), why)));
-            }
-            return Some(Ok(name.clone()));
+            // Two that name each other are a pair, whatever else they say.
+            let paired = claim.phase.is_some() || kept_for(volume, claim);
+            let misfit = match paired {
+                true => misfit_of_pair(volume, claim),
+                false => self.misfit_of_named(volume, claim),
+            };
+            return Some(match misfit {
+                Some(why) if claim.phase.is_none() => Err(NotBound::VolumeUnfit(name.clone(), why)),
+                _ => Ok(name.clone()),
+            });
         }
-        let keeper = self
-            .objects
-            .volumes
-            .values()
-            .find(|volume| kept_for(volume, claim))?;
-        Some(match self.misfit_of_named(keeper, claim) {
-            Some(why) => Err(NotBound::VolumeUnfit(keeper.name.clone(), why)),
-            None => Ok(keeper.name.clone()),
-        })
+        let volumes = self.objects.volumes.values();
+        let keepers = volumes.filter(|volume| kept_for(volume, claim));
+        let fitting = keepers.filter(|volume| misfit_of_kept(volume, claim).is_none());
+        let keeper = fitting.min_by_key(|volume| volume.access_modes.len())?;
+        Some(Ok(keeper.name.clone()))
     }
 
-    fn smallest_fitting(
+    /// A volume that is kept for the claim and does not fit keeps it from no other.
+    fn best_fitting(
         self,
         claim: &Claim,
         taken: &BTreeSet<ObjectName>,
     ) -> Result<ObjectName, NotBound> {
         let mut reasons = Vec::new();
         let mut best: Option<&PersistentVolume> = None;
+        let rank = |volume: &PersistentVolume| (volume.access_modes.len(), volume.capacity);
         for volume in self.objects.volumes.values() {
+            if kept_for(volume, claim)
+                && let Some(why) = misfit_of_kept(volume, claim)
+            {
+                reasons.insert(
+                    0,
+                    (volume.name.clone(), format!("is kept for it, but {why}")),
+                );
+                reasons.truncate(MOST_REASONS);
+                continue;
+            }
+            // Enough is known of why there is none, and this one is none either.
+            if reasons.len() >= MOST_REASONS && volume.capacity < claim.request {
+                continue;
+            }
             let why = if taken.contains(&volume.name) || kept_for_another(volume, claim) {
                 Some("belongs to another claim".to_owned())
             } else {
@@ -172,7 +211,7 @@ impl<'o> Binder<'o> {
                 Some(_) => {}
                 // Volumes come in the order of their names, so of two equals the
                 // first stays.
-                None if best.is_none_or(|best| volume.capacity < best.capacity) => {
+                None if best.is_none_or(|best| rank(volume) < rank(best)) => {
                     best = Some(volume);
                 }
                 None => {}
@@ -187,20 +226,12 @@ impl<'o> Binder<'o> {
         }
     }
 
-    /// What even a volume that was named must fulfil.
+    /// What even a volume that the claim names must fulfil.
     fn misfit_of_named(self, volume: &PersistentVolume, claim: &Claim) -> Option<String> {
-        if let Some(phase @ ("Released" | "Failed" | "Pending")) = volume.phase.as_deref() {
-            return Some(format!("is {phase}"));
-        }
-        if volume.mode != claim.mode {
-            return Some(mode_misfit(volume.mode).to_owned());
-        }
-        if volume.capacity < claim.request {
-            return Some(format!(
-                "has {}, the claim asks for {}",
-                volume.capacity, claim.request
-            ));
-        }
+        misfit_of_kept(volume, claim).or_else(|| self.misfit_of_class(volume, claim))
+    }
+
+    fn misfit_of_class(self, volume: &PersistentVolume, claim: &Claim) -> Option<String> {
         let class = self.class_of(claim);
         if volume.class != class {
             let by_default = match claim.class {
@@ -212,11 +243,7 @@ impl<'o> Binder<'o> {
                 volume.class
             ));
         }
-        let lacking = claim
-            .access_modes
-            .iter()
-            .find(|mode| !volume.access_modes.contains(mode))?;
-        Some(format!("lacks the access mode {lacking}"))
+        None
     }
 
     fn misfit(self, volume: &PersistentVolume, claim: &Claim) -> Option<String> {
@@ -231,6 +258,43 @@ impl<'o> Binder<'o> {
             return Some("is not selected by the claim's labels".to_owned());
         }
         self.misfit_of_named(volume, claim)
+    }
+}
+
+/// What a volume must fulfil that names the claim itself. Its class need not
+/// be the claim's.
+fn misfit_of_kept(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
+    if let Some(why) = misfit_of_pair(volume, claim) {
+        return Some(why);
+    }
+    if volume.capacity < claim.request {
+        return Some(format!(
+            "has {}, the claim asks for {}",
+            volume.capacity, claim.request
+        ));
+    }
+    let mut modes = claim.access_modes.iter();
+    let lacking = modes.find(|mode| !volume.access_modes.contains(mode))?;
+    Some(format!("lacks the access mode {lacking}"))
+}
+
+/// What even two that name each other must fulfil: no kubelet shows a volume
+/// in another way than its own.
+fn misfit_of_pair(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
+    let other_mode = || (volume.mode != claim.mode).then(|| mode_misfit(volume.mode));
+    gone(volume).or_else(other_mode).map(str::to_owned)
+}
+
+/// Why nobody can have the volume any more, or not yet.
+fn gone(volume: &PersistentVolume) -> Option<&'static str> {
+    if volume.deleted {
+        return Some("is being deleted");
+    }
+    match volume.phase.as_deref()? {
+        "Released" => Some("is Released"),
+        "Failed" => Some("is Failed"),
+        "Pending" => Some("is Pending"),
+        _ => None,
     }
 }
 
@@ -266,6 +330,17 @@ impl NotBound {
             Self::Phase(phase) => (
                 format!("the claim is {phase}, not Bound"),
                 "wait until the cluster has bound it, or see kubectl describe pvc".to_owned(),
+            ),
+            Self::Deleted => (
+                "the claim is being deleted".to_owned(),
+                "name another claim, or create it anew once it is gone".to_owned(),
+            ),
+            Self::NotFilled(fill) => (
+                format!("the claim {}", fill.why_not()),
+                format!(
+                    "fill it, with disklet upload or disklet populate; if it is full, take its annotation {} away",
+                    Fill::ANNOTATION
+                ),
             ),
             Self::VolumeMissing(volume) => (
                 format!("the claim's volume {volume} is not in the input"),

@@ -8,6 +8,7 @@ use super::user_data::missing_key;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::manifest::{ContainerSpec, DataRef, EnvFrom, EnvSource, EnvVar, VmPod};
 use crate::names::{EnvName, Namespace};
+use crate::secrecy::{has_login, names_a_secret};
 use crate::text::{Content, Secret, Text};
 use crate::yaml::Spanned;
 
@@ -73,7 +74,9 @@ impl Resolver<'_> {
         }
         for variable in wanted.env {
             if let Some(value) = self.variable(wanted, &variable.source, &variables, diags) {
-                variables.set(variable.name.to_string(), value);
+                let name = variable.name.to_string();
+                let value = veiled(&name, value);
+                variables.set(name, value);
             }
             variables.keep_small(&variable.source.place, diags);
         }
@@ -175,6 +178,17 @@ impl Variables {
                 self.list.push((name, value));
             }
         }
+    }
+}
+
+/// A literal that looks like a password does not show, although it stands in the
+/// manifest.
+fn veiled(name: &str, value: Text) -> Text {
+    match value {
+        Text::Public(text) if names_a_secret(name) || has_login(&text) => {
+            Text::Secret(Secret::new(text))
+        }
+        other => other,
     }
 }
 

@@ -35,7 +35,7 @@ use crate::domain::{Cpu, Firmware, Hypervisor, Interface, InterfaceModel};
 use crate::facts::{DeviceNumber, Facts};
 use crate::manifest::{DataObject, DataRef, Key, Meta, ObjectKind, Objects, VmPod};
 use crate::names::{Namespace, ObjectName};
-use crate::plan::{Draft, Launcher, Plan, PlannedDisk};
+use crate::plan::{Draft, Launcher, Plan, PlannedDisk, Purpose};
 use crate::yaml::Spanned;
 use missing::Missing;
 use sharing::{User, refuse_two_users};
@@ -231,6 +231,7 @@ impl Resolver<'_> {
                 mac,
                 model: InterfaceModel::Virtio,
             }],
+            purpose: Purpose::Domain,
             running: true,
             launcher: launcher.cloned().map(|pod| Launcher { pod }),
             disks,
@@ -337,4 +338,41 @@ fn derived_uuid(domain: Uuid, what: &str) -> Uuid {
 fn mac_address(domain: Uuid) -> String {
     let hash = Sha256::digest(domain.as_bytes());
     format!("52:54:00:{:02x}:{:02x}:{:02x}", hash[0], hash[1], hash[2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Input;
+
+    fn uuid_of(metadata: &str) -> String {
+        let input = Input {
+            name: "vm.yaml".into(),
+            text: format!(
+                "{{apiVersion: disklet.io/v1alpha1, kind: VM, metadata: {{{metadata}}}, spec: {{domain: {{}}}}}}"
+            ),
+        };
+        let (mut objects, mut diags) = (Objects::default(), Diagnostics::default());
+        let namespace = Namespace::parse("default").unwrap();
+        objects.read(&input, &namespace, &mut diags);
+        let told = diags.into_sorted();
+        assert!(told.is_empty(), "{told:?}");
+        domain_uuid(&objects.vms[0].meta, None).to_string()
+    }
+
+    /// Domains keep their UUIDs, so these never change.
+    #[test]
+    fn a_uid_is_any_text_and_gives_one_uuid() {
+        for (metadata, uuid) in [
+            ("name: vm, uid: xx", "585efadf-0a11-596b-afa2-e9069edc02f5"),
+            (
+                "name: other, namespace: elsewhere, uid: xx",
+                "585efadf-0a11-596b-afa2-e9069edc02f5",
+            ),
+            ("name: vm, uid: XX", "cf1fe216-4e3a-5e24-bf62-a9ea390496ca"),
+            ("name: vm", "39cd8d01-0e1b-5670-a67a-68d8b7eb7a69"),
+        ] {
+            assert_eq!(uuid_of(metadata), uuid, "{metadata}");
+        }
+    }
 }

@@ -41,7 +41,7 @@ impl Resolver<'_> {
         }
         diags.push(
             Diagnostic::error(place, "VMs may not have disks at web servers here, which QEMU follows into closed networks")
-                .help("have the file fetched, with source: {image: {name: https://…}}; the node's administrator opens this with networks: {web: true} in the configuration"),
+                .help("have the file copied, with copy: {mode: clone}, or fetched, with source: {image: {name: https://…}}; the node's administrator opens this with networks: {web: true} in the configuration"),
         );
         None
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::manifest::{Meta, VmPod, Volume};
-use crate::plan::{Access, PlannedDisk, Source, Storage};
+use crate::plan::{Access, Later, PlannedDisk, Source, Storage};
 
 /// A disk and whose it is.
 #[derive(Clone, Copy)]
@@ -20,7 +20,8 @@ pub(super) struct User<'p> {
 }
 
 /// Whoever writes to a storage must be alone with it, unless all who use it
-/// agree to share. What two VMs only read, they may share.
+/// agree to share. What two VMs only read, they may share, unless a claim of one
+/// pod leads to it.
 pub(super) fn refuse_two_users<'p>(all: impl Iterator<Item = User<'p>>, diags: &mut Diagnostics) {
     let mut known = Known::default();
     for user in all {
@@ -37,16 +38,35 @@ pub(super) fn refuse_two_users<'p>(all: impl Iterator<Item = User<'p>>, diags: &
 /// that read one storage, none is compared with the others.
 #[derive(Default)]
 struct Known<'p> {
-    users: HashMap<(String, Access), Vec<User<'p>>>,
+    users: HashMap<(String, Manner), Vec<User<'p>>>,
     /// The first of those whose storage has a name.
-    named: HashMap<(String, Access), User<'p>>,
+    named: HashMap<(String, Manner), User<'p>>,
+}
+
+/// How a storage is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Manner {
+    access: Access,
+    /// Its claim is for one pod.
+    alone: bool,
+}
+
+impl Manner {
+    fn agrees_with(self, other: Self) -> bool {
+        self.access.agrees_with(other.access) && !self.alone && !other.alone
+    }
+
+    fn all() -> impl Iterator<Item = Self> {
+        let both = |access| [true, false].map(|alone| Self { access, alone });
+        Access::ALL.into_iter().flat_map(both)
+    }
 }
 
 impl<'p> Known<'p> {
     fn disturbed_by(&self, user: &User<'p>) -> Option<User<'p>> {
         let keys = user.keys().into_iter();
         let mut found = keys.flat_map(|key| {
-            let ways = user.disagreeing().map(move |access| (key.clone(), access));
+            let ways = user.disagreeing().map(move |manner| (key.clone(), manner));
             ways.filter_map(|way| self.users.get(&way)).flatten()
         });
         found.find(|other| user.disturbs(other)).copied()
@@ -54,18 +74,18 @@ impl<'p> Known<'p> {
 
     fn perhaps_disturbed_by(&self, user: &User<'p>) -> Option<User<'p>> {
         let name = user.disk.storage.as_ref()?.name();
-        let mut ways = user.disagreeing().map(|access| (name.clone(), access));
+        let mut ways = user.disagreeing().map(|manner| (name.clone(), manner));
         ways.find_map(|way| self.named.get(&way).filter(|other| user.may_disturb(other)))
             .copied()
     }
 
     fn add(&mut self, user: User<'p>) {
-        let access = user.disk.access;
+        let manner = user.manner();
         for key in user.keys() {
-            self.users.entry((key, access)).or_default().push(user);
+            self.users.entry((key, manner)).or_default().push(user);
         }
         if let Some(storage) = &user.disk.storage {
-            self.named.entry((storage.name(), access)).or_insert(user);
+            self.named.entry((storage.name(), manner)).or_insert(user);
         }
     }
 }
@@ -96,12 +116,28 @@ impl<'p> User<'p> {
         Some(format!("{claim} of namespace {}", self.owner.namespace))
     }
 
+    fn manner(&self) -> Manner {
+        let claim = self.disk.claim.as_ref();
+        Manner {
+            access: self.disk.access,
+            alone: claim.is_some_and(|claim| claim.for_one_pod),
+        }
+    }
+
     fn has_claim_of(&self, other: &Self) -> bool {
         self.claim().is_some() && self.claim() == other.claim()
     }
 
+    /// Disks of one VM are those of one pod.
+    fn agrees_with(&self, other: &Self) -> bool {
+        match self.owner.key() == other.owner.key() {
+            true => self.disk.access.agrees_with(other.disk.access),
+            false => self.manner().agrees_with(other.manner()),
+        }
+    }
+
     fn disturbs(&self, other: &Self) -> bool {
-        if self.disk.access.agrees_with(other.disk.access) {
+        if self.agrees_with(other) {
             return false;
         }
         let storages = self.disk.storage.as_ref().zip(other.disk.storage.as_ref());
@@ -109,17 +145,14 @@ impl<'p> User<'p> {
     }
 
     /// The ways of use that do not go with this one.
-    fn disagreeing(&self) -> impl Iterator<Item = Access> + use<> {
-        let access = self.disk.access;
-        Access::ALL
-            .into_iter()
-            .filter(move |other| !access.agrees_with(*other))
+    fn disagreeing(&self) -> impl Iterator<Item = Manner> + use<> {
+        let manner = self.manner();
+        Manner::all().filter(move |other| !manner.agrees_with(*other))
     }
 
     fn may_disturb(&self, other: &Self) -> bool {
         let storages = self.disk.storage.as_ref().zip(other.disk.storage.as_ref());
-        let agree = self.disk.access.agrees_with(other.disk.access);
-        !agree && storages.is_some_and(|(ours, theirs)| ours.may_be(theirs))
+        !self.agrees_with(other) && storages.is_some_and(|(ours, theirs)| ours.may_be(theirs))
     }
 
     /// A cluster tells who it is only when it is asked.
@@ -160,29 +193,56 @@ impl<'p> User<'p> {
                     other.place
                 ));
         }
+        let named = |owner: &Meta| match self.owner.namespace == other.owner.namespace {
+            true => owner.name.to_string(),
+            false => format!("{}/{}", owner.namespace, owner.name),
+        };
+        let (ours, theirs) = (named(self.owner), named(other.owner));
         let who = match self.kind == other.kind {
-            true => format!(
-                "{}s {} and {}",
-                self.kind, other.owner.name, self.owner.name
-            ),
-            false => format!(
-                "{} {} and {} {}",
-                other.kind, other.owner.name, self.kind, self.owner.name
-            ),
+            true => format!("{}s {theirs} and {ours}", self.kind),
+            false => format!("{} {theirs} and {} {ours}", other.kind, self.kind),
+        };
+        let first = other.place;
+        if self.disk.access.agrees_with(other.disk.access) {
+            return Diagnostic::error(
+                place,
+                format!("two VMs would use {storage}, and a claim says that it is for one pod"),
+            )
+            .found(format!("{who}; {}", self.claims_for_one_pod(other)))
+            .help(format!("give each its own storage, or have the claim say ReadWriteMany or ReadOnlyMany instead; the first is at {first}"));
+        }
+        let nodes = match self.may_be_on_another_node_than(other) {
+            true => "; volumes of two nodes name them in nodeAffinity",
+            false => "",
+        };
+        let help = match (&self.disk.source, self.kind) {
+            (Source::Later(Later::Identity { .. }), _) => "give each its own identity",
+            (_, "VM") => {
+                "give each its own storage, or have all say access-mode: read-shared, or write-shared"
+            }
+            _ => "give each its own storage, or make the volumes read-only",
         };
         Diagnostic::error(
             place,
             format!("two VMs would use {storage}, and one of them writes"),
         )
         .found(who)
-        .help(format!(
-            "give each its own storage, or {}; the first is at {}",
-            match self.kind {
-                "VM" => "have all say access-mode: read-shared, or write-shared",
-                _ => "make the volumes read-only",
-            },
-            other.place
-        ))
+        .help(format!("{help}{nodes}; the first is at {first}"))
+    }
+
+    /// Whether volumes of two claims lead to one path, and could say of which node.
+    fn may_be_on_another_node_than(&self, other: &Self) -> bool {
+        let is_of_node = |user: &Self| matches!(user.disk.storage, Some(Storage::OfNode { .. }));
+        let claimed = [self, other].iter().all(|user| user.claim().is_some());
+        claimed && !self.has_claim_of(other) && is_of_node(self) && is_of_node(other)
+    }
+
+    /// The claims of both that are for one pod.
+    fn claims_for_one_pod(&self, other: &Self) -> String {
+        let alone = [other, self].into_iter().filter(|user| user.manner().alone);
+        let mut claims: Vec<_> = alone.filter_map(Self::claim).collect();
+        claims.dedup();
+        format!("claim {} is ReadWriteOncePod", claims.join(" and claim "))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod by_address;
 mod endpoint;
+mod knock;
 mod names;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use std::fmt;
 use disklet_flexvolume::{CephUser, RbdName};
 
 pub use endpoint::Endpoint;
+pub use knock::{Door, Servers};
 pub use names::{GlusterPath, GlusterVolume, Iqn, Lun, NbdExport, SocketPath};
 
 use crate::text::Secret;
@@ -111,6 +113,8 @@ pub enum NotDirect {
     NoFile,
     /// Its path is not text, or has an invisible character in it.
     Path,
+    /// It begins with two slashes, of which libvirt makes one.
+    Slashes,
     /// Its host is none.
     Host,
 }
@@ -119,6 +123,9 @@ impl WebFile {
     /// The file at an address, without user and password.
     pub fn of(url: &Url) -> Result<Self, NotDirect> {
         let path = url.decoded_path().ok_or(NotDirect::Path)?;
+        if path.starts_with("//") {
+            return Err(NotDirect::Slashes);
+        }
         let server = Endpoint::new(url.host(), url.port()).ok_or(NotDirect::Host)?;
         Ok(Self {
             scheme: url.scheme(),

@@ -4,12 +4,14 @@ mod quantity;
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use quantity::{QuantityError, parse_quantity};
 
 /// A number of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct ByteSize(u64);
 
@@ -24,6 +26,17 @@ impl ByteSize {
     #[must_use]
     pub const fn as_bytes(self) -> u64 {
         self.0
+    }
+
+    /// As a Kubernetes quantity, in the largest binary unit that it is a multiple of.
+    #[must_use]
+    pub fn as_quantity(self) -> String {
+        let whole = |unit: u64| self.0 >= unit && self.0.is_multiple_of(unit);
+        let unit = BINARY_UNITS.into_iter().find(|(_, unit)| whole(*unit));
+        match unit {
+            Some((name, unit)) => format!("{}{}", self.0 / unit, name.trim_end_matches('B')),
+            None => self.0.to_string(),
+        }
     }
 
     /// The sum, unless it exceeds 64 bits.
@@ -109,6 +122,19 @@ mod tests {
         assert_eq!(shown((1 << 30) - 1), "1023.99 MiB (1073741823 B)");
         assert_eq!(shown((1 << 30) + 1), "1 GiB (1073741825 B)");
         assert_eq!(shown(u64::MAX), "15.99 EiB (18446744073709551615 B)");
+    }
+
+    #[test]
+    fn quantities_are_short_and_exact() {
+        let written = |bytes| ByteSize::from_bytes(bytes).as_quantity();
+        assert_eq!(written(0), "0");
+        assert_eq!(written(1 << 30), "1Gi");
+        assert_eq!(written(3 << 29), "1536Mi");
+        assert_eq!(written(1_000_000_000), "1000000000");
+        for bytes in [0, 1, 1023, 1 << 10, 5 << 40, u64::MAX] {
+            let size = ByteSize::from_bytes(bytes);
+            assert_eq!(parse_quantity(&size.as_quantity()), Ok(size));
+        }
     }
 
     #[test]

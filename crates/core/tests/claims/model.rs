@@ -41,6 +41,8 @@ pub(crate) struct Volume {
     pub(crate) tier: Option<&'static str>,
     /// `claimRef`: namespace and name.
     pub(crate) kept_for: Option<(&'static str, String)>,
+    /// Somebody has deleted it.
+    pub(crate) deleted: bool,
     pub(crate) phase: Option<&'static str>,
 }
 
@@ -112,17 +114,19 @@ fn volume() -> impl Strategy<Value = Volume> {
         (
             prop::option::of(one_of(&["gold", "silver"])),
             seldom(kept_for),
+            prop::bool::weighted(0.1),
             phase,
         ),
     )
         .prop_map(
-            |((size, block, class, modes), (tier, kept_for, phase))| Volume {
+            |((size, block, class, modes), (tier, kept_for, deleted, phase))| Volume {
                 size,
                 block,
                 class,
                 modes,
                 tier,
                 kept_for,
+                deleted,
                 phase,
             },
         )
@@ -221,8 +225,12 @@ impl Volume {
         let status = self.phase.map_or(String::new(), |phase| {
             format!("status: {{phase: {phase}}}\n")
         });
+        let deleted = match self.deleted {
+            true => ", deletionTimestamp: '2026-01-02T03:04:05Z'",
+            false => "",
+        };
         format!(
-            "kind: PersistentVolume\nmetadata: {{name: volume-{number}{labels}}}\n\
+            "kind: PersistentVolume\nmetadata: {{name: volume-{number}{labels}{deleted}}}\n\
              spec: {{{spec}}}\n{status}"
         )
     }

@@ -5,13 +5,18 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use crate::spellings::{FAMILIES, SERVERS};
+
 /// A storage, told from others by what it is rather than by what is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Identity {
     /// One thing, whoever leads there.
     One(&'static str),
-    /// Something of a cluster, of which some servers are named.
+    /// Something of a cluster, of which some servers are named; or of a disk, some
+    /// of whose partitions are meant.
     Of(&'static str, &'static [&'static str]),
+    /// Something of a node, which is one of these.
+    On(&'static str, &'static [&'static str]),
 }
 
 impl Identity {
@@ -19,8 +24,19 @@ impl Identity {
     pub(crate) fn is(self, other: Self) -> bool {
         match (self, other) {
             (Self::One(one), Self::One(two)) => one == two,
-            (Self::Of(one, hosts), Self::Of(two, others)) => {
+            (Self::Of(one, hosts), Self::Of(two, others))
+            | (Self::On(one, hosts), Self::On(two, others)) => {
                 one == two && hosts.iter().any(|host| others.contains(host))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether no node has both.
+    pub(crate) fn is_far_from(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::On(_, hosts), Self::On(_, others)) => {
+                !hosts.iter().any(|host| others.contains(host))
             }
             _ => false,
         }
@@ -38,239 +54,10 @@ pub(crate) enum Way {
     Claim(&'static str, &'static str),
 }
 
-type Spelling = (Identity, Way);
+/// A storage, and one way to write it down.
+pub(crate) type Spelling = (Identity, Way);
 
-use Identity::{Of, One};
 use Way::{Claim, Direct, Flex};
-
-const UNITS: &[Spelling] = &[
-    (
-        One("unit 1"),
-        Direct("iscsi: {host: {name: a}, portal: 'iqn.2024-01.com.example:x', lun: 1}"),
-    ),
-    (
-        One("unit 1"),
-        Direct(
-            "iscsi: {host: {name: '::1', port: '3261'}, portal: 'IQN.2024-01.com.EXAMPLE:x/', lun: 1, initiator: 'iqn.2024-01.com.example:me'}",
-        ),
-    ),
-    (
-        One("unit 1"),
-        Claim(
-            "unit-block",
-            "volumeMode: Block, iscsi: {targetPortal: 'b:3260', portals: ['c:3260'], iqn: 'iqn.2024-01.com.example:X', lun: 1}",
-        ),
-    ),
-    (
-        One("unit 1"),
-        Claim(
-            "unit-files",
-            "volumeMode: Filesystem, iscsi: {targetPortal: c, iqn: 'iqn.2024-01.com.example:x', lun: 1}",
-        ),
-    ),
-    (
-        One("unit 2"),
-        Direct("iscsi: {host: {name: a}, portal: 'iqn.2024-01.com.example:x', lun: 2}"),
-    ),
-    (
-        One("unit 1 of another target"),
-        Direct("iscsi: {host: {name: a}, portal: 'iqn.2024-01.com.example:y', lun: 1}"),
-    ),
-];
-
-const IMAGES: &[Spelling] = &[
-    (
-        Of("x", &["a"]),
-        Direct("rbd: {monitors: [{name: a}], pool: rbd, image: x}"),
-    ),
-    (
-        Of("x", &["a", "b"]),
-        Direct(
-            "rbd: {monitors: [{name: B, port: 3300}, {name: A}], pool: rbd, image: x, user: me}",
-        ),
-    ),
-    (
-        Of("x", &["b", "c"]),
-        Flex("{type: ceph, monitor: 'b:6790,c', pool: rbd, volume: x}"),
-    ),
-    (
-        Of("x", &["c", "d"]),
-        Claim(
-            "image",
-            "volumeMode: Block, rbd: {monitors: ['c:6789', d], image: x}",
-        ),
-    ),
-    (
-        Of("x", &["a", "d"]),
-        Claim(
-            "flex",
-            "volumeMode: Filesystem, flexVolume: {driver: virtlet/flexvolume_driver, options: {type: ceph, monitor: 'd,a', pool: rbd, volume: x}}",
-        ),
-    ),
-    (
-        Of("z", &["a"]),
-        Direct("rbd: {monitors: [{name: a}], pool: rbd, image: z}"),
-    ),
-    (
-        Of("x of another pool", &["a"]),
-        Direct("rbd: {monitors: [{name: a}], pool: other, image: x}"),
-    ),
-];
-
-const EXPORTS: &[Spelling] = &[
-    (One("x of a"), Direct("nbd: {host: {name: a}, export: x}")),
-    (
-        One("x of a"),
-        Direct("nbd: {host: {name: A, port: '10809'}, export: x, tls: true}"),
-    ),
-    (One("X of a"), Direct("nbd: {host: {name: a}, export: X}")),
-    (
-        One("x of another port"),
-        Direct("nbd: {host: {name: a, port: 1}, export: x}"),
-    ),
-    (
-        One("x of v6"),
-        Direct("nbd: {host: {name: 'fd00::1'}, export: x}"),
-    ),
-    (
-        One("x of v6"),
-        Direct("nbd: {host: {name: '[FD00:0:0::1]'}, export: x}"),
-    ),
-    (
-        One("x of the socket"),
-        Direct("nbd: {unix: /run/disklet/nbd/s, export: x}"),
-    ),
-    (
-        One("the default export of the socket"),
-        Direct("nbd: {unix: /run/disklet/nbd/s}"),
-    ),
-    (
-        One("the default export of the socket"),
-        Direct("nbd: {unix: /run/disklet/nbd/s, export: ''}"),
-    ),
-    (
-        One("x of another socket"),
-        Direct("nbd: {unix: /run/disklet/nbd/S, export: x}"),
-    ),
-];
-
-const PATHS: &[Spelling] = &[
-    (
-        One("device x"),
-        Claim("device", "volumeMode: Block, local: {path: /dev/vg/x}"),
-    ),
-    (
-        One("device x"),
-        Claim(
-            "same-device",
-            "volumeMode: Block, hostPath: {path: /dev//vg/./x/}",
-        ),
-    ),
-    (
-        One("device X"),
-        Claim(
-            "other-device",
-            "volumeMode: Block, local: {path: /dev/vg/X}",
-        ),
-    ),
-    (
-        One("device x"),
-        Claim(
-            "mapped-device",
-            "volumeMode: Block, local: {path: /dev/mapper/vg-x}",
-        ),
-    ),
-    (
-        One("image in x"),
-        Claim("files", "volumeMode: Filesystem, local: {path: /srv/x}"),
-    ),
-    (
-        One("image in x"),
-        Claim(
-            "same-files",
-            "volumeMode: Filesystem, hostPath: {path: /srv/x/}",
-        ),
-    ),
-    (
-        Of("v/a", &["g", "h"]),
-        Direct("gluster: {hosts: [{name: g}, {name: h}], volume: v, path: /a}"),
-    ),
-    (
-        Of("v/a", &["h"]),
-        Direct("gluster: {hosts: [{name: H, port: 1}], volume: v, path: a}"),
-    ),
-    (
-        Of("v/a", &["i"]),
-        Direct("gluster: {hosts: [{name: i}], volume: v, path: a}"),
-    ),
-];
-
-/// What the node sees at these paths.
-pub(crate) const NODE: &str = "
-kind: NodeFacts
-apiVersion: disklet.io/v1alpha1
-paths:
-  /dev/vg/x: {block: '253:3', size: 1Gi}
-  /dev//vg/./x/: {block: '253:3', size: 1Gi}
-  /dev/mapper/vg-x: {block: '253:3', size: 1Gi}
-  /dev/vg/X: {block: '253:4', size: 1Gi}
-  /srv/x/disk.img: {file: 1Gi}
-";
-
-/// What a driver, or a server of files, calls a volume.
-const VOLUMES: &[Spelling] = &[
-    (
-        One("block volume 1 of the driver"),
-        Claim(
-            "csi-block",
-            "volumeMode: Block, csi: {driver: csi.example.com, volumeHandle: h-1}",
-        ),
-    ),
-    (
-        One("block volume 1 of the driver"),
-        Claim(
-            "csi-same-block",
-            "volumeMode: Block, csi: {driver: csi.example.com, volumeHandle: h-1, readOnly: false}",
-        ),
-    ),
-    (
-        One("volume 2 of the driver"),
-        Claim(
-            "csi-files",
-            "volumeMode: Filesystem, csi: {driver: csi.example.com, volumeHandle: h-2}",
-        ),
-    ),
-    (
-        One("volume 2 of another driver"),
-        Claim(
-            "csi-other",
-            "volumeMode: Filesystem, csi: {driver: other.example.com, volumeHandle: h-2}",
-        ),
-    ),
-    (
-        One("export x"),
-        Claim(
-            "nfs",
-            "volumeMode: Filesystem, nfs: {server: a, path: /export/x}",
-        ),
-    ),
-    (
-        One("export x"),
-        Claim(
-            "nfs-same",
-            "volumeMode: Filesystem, nfs: {server: A, path: /export//x/}",
-        ),
-    ),
-    (
-        One("export X"),
-        Claim(
-            "nfs-other",
-            "volumeMode: Filesystem, nfs: {server: a, path: /export/X}",
-        ),
-    ),
-];
-
-const FAMILIES: [&[Spelling]; 5] = [UNITS, IMAGES, EXPORTS, PATHS, VOLUMES];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -370,6 +157,7 @@ impl World {
         let mut documents: Vec<_> = machines
             .map(|(index, machine)| machine.document(index))
             .collect();
+        documents.push(SERVERS.to_owned());
         let mut named = BTreeSet::new();
         let disks = self.machines.iter().flat_map(|machine| &machine.disks);
         for disk in disks {
@@ -401,14 +189,30 @@ impl Machine {
     }
 }
 
+/// How names of claims begin that are for one pod.
+const ONCE: &str = "once-";
+
 impl Disk {
+    /// Whether its claim is for one pod.
+    pub(crate) fn is_for_one_pod(&self) -> bool {
+        matches!(self.way, Claim(name, _) if name.starts_with(ONCE))
+    }
+
     fn item(&self) -> String {
         let source = match self.way {
             Direct(source) | Flex(source) => source.to_owned(),
             Claim(name, _) => format!("pvc: {{claimname: {name}}}"),
         };
         let comma = if self.fields.is_empty() { "" } else { ", " };
-        format!("      - {{source: {{{source}}}{comma}{}}}\n", self.fields)
+        // What QEMU cannot name, the kubelet has to open.
+        let driver = match self.way {
+            Claim(name, _) if name.starts_with("odd-") => ", driver: {name: kubelet}",
+            _ => "",
+        };
+        format!(
+            "      - {{source: {{{source}}}{driver}{comma}{}}}\n",
+            self.fields
+        )
     }
 
     fn volume(&self, number: usize) -> String {
@@ -427,7 +231,11 @@ impl Disk {
 
 fn claim(name: &str, volume: &str) -> [String; 2] {
     let mode = volume.split(", ").next().unwrap();
-    let spec = "accessModes: [ReadWriteMany], storageClassName: ''";
+    let modes = match name.starts_with(ONCE) {
+        true => "ReadWriteOncePod",
+        false => "ReadWriteMany",
+    };
+    let spec = format!("accessModes: [{modes}], storageClassName: ''");
     [
         format!(
             "kind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\n\

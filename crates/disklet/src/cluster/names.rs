@@ -18,6 +18,8 @@ pub const CLAIM_FINALIZER: &str = "disklet.io/in-use";
 pub const DIRECT_CLAIMS: &str = "disklet.io/direct-claims";
 /// On a launcher pod: the generation of the VM that it was made of.
 pub const GENERATION: &str = "disklet.io/generation";
+/// On a launcher pod: the generation of the VM whose disks its guest shall have.
+pub const WANTED: &str = "disklet.io/wanted-generation";
 /// On a launcher pod: how often its VM was started again before.
 pub const RESTARTS: &str = "disklet.io/restarts";
 

@@ -1,6 +1,7 @@
 //! Carries out what was decided, one thing after the other. What fails is tried
 //! again from the beginning: decided anew, by what is there then.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -13,6 +14,7 @@ use tracing::{info, warn};
 
 use disklet::cluster::client::ANSWER_WITHIN;
 use disklet::cluster::names;
+use disklet_core::launch::pod::VM_LABEL;
 
 use super::context::Context;
 use super::decide::{Action, Told};
@@ -70,6 +72,7 @@ impl Acting<'_> {
             Action::CreatePod { restarts } => self.create_pod(*restarts).await,
             Action::DeletePod { uid } => self.delete_pod(uid).await,
             Action::ReleasePod { uid } => self.release_pod(uid).await,
+            Action::TellPod { generation } => self.tell_pod(*generation).await,
             Action::ApplyStatus(status) => self.apply_status(status).await,
             Action::Tell(told) => {
                 self.tell(told).await;
@@ -114,14 +117,7 @@ impl Acting<'_> {
         let Some(made) = &self.gathered.launcher else {
             return Err(Failure::Outdated);
         };
-        let direct: Vec<_> = self
-            .gathered
-            .seen
-            .claims
-            .iter()
-            .filter(|claim| matches!(claim.state, ClaimState::Direct { .. }))
-            .map(|claim| claim.name.clone())
-            .collect();
+        let direct = self.direct_claims();
         let pod = launcher::tied(made, &self.gathered.vm, restarts, &direct);
         let (key, context) = (self.key(), self.context);
         let pods: Api<Pod> = Api::namespaced(context.client.clone(), &key.namespace);
@@ -180,6 +176,43 @@ impl Acting<'_> {
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         let released = pods.patch_status(&key.name, &params, &patch);
         let now = match counted(context, "pods/status", "patch", released).await {
+            Ok(pod) => Some(Arc::new(pod)),
+            Err(Failure::Api(error)) if is_gone(&error) => None,
+            Err(error) => return Err(error),
+        };
+        context.fresh_pods.wrote(&key, Some(&pod), now);
+        Ok(())
+    }
+
+    /// The claims that QEMU opens by itself.
+    fn direct_claims(&self) -> Vec<String> {
+        let claims = self.gathered.seen.claims.iter();
+        let direct = claims.filter(|claim| matches!(claim.state, ClaimState::Direct { .. }));
+        direct.map(|claim| claim.name.clone()).collect()
+    }
+
+    /// Claims that the guest has had stay held as long as its pod is there: nobody here
+    /// knows when it lets go of them.
+    async fn tell_pod(&mut self, generation: i64) -> Result<(), Failure> {
+        let Some(pod) = self.gathered.pod.clone() else {
+            return Err(Failure::Outdated);
+        };
+        let mut direct: BTreeSet<_> = pod.direct_claims().map(str::to_owned).collect();
+        direct.extend(self.direct_claims());
+        let direct = (!direct.is_empty()).then(|| direct.into_iter().collect::<Vec<_>>().join(","));
+        let patch = json!({"metadata": {
+            "uid": pod.metadata.uid,
+            "annotations": {
+                (names::WANTED): generation.to_string(),
+                (names::DIRECT_CLAIMS): direct,
+            },
+        }});
+        let (key, context) = (self.key(), self.context);
+        let pods: Api<LauncherPod> = Api::namespaced(context.client.clone(), &key.namespace);
+        // The right to patch pods would be the right to exchange what they run.
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        let told = pods.patch_status(&key.name, &params, &patch);
+        let now = match counted(context, "pods/status", "patch", told).await {
             Ok(pod) => Some(Arc::new(pod)),
             Err(Failure::Api(error)) if is_gone(&error) => None,
             Err(error) => return Err(error),
@@ -250,15 +283,32 @@ pub(super) async fn delete_by_uid(
 }
 
 /// Changes a pod that has slipped past the webhook; of other pods nothing is changed.
-pub(super) async fn patch_pod(context: &Context, key: &Key, patch: &Value) -> Result<(), Failure> {
+/// Returns what has become of it.
+pub(super) async fn patch_pod(
+    context: &Context,
+    key: &Key,
+    patch: &Value,
+) -> Result<Option<LauncherPod>, Failure> {
     let pods: Api<LauncherPod> = Api::namespaced(context.client.clone(), &key.namespace);
     let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
     let patched = pods.patch(&key.name, &params, &patch);
-    match counted(context, "pods", "patch", patched).await {
-        Err(Failure::Api(error)) if is_gone(&error) => Ok(()),
-        // Another pod has come under the name.
-        Err(Failure::Outdated) => Ok(()),
-        other => other.map(drop),
+    unless_gone(counted(context, "pods", "patch", patched).await)
+}
+
+/// Takes a launcher's label off a pod that is none. By this way API servers do not ask
+/// whether a launcher may be changed.
+pub(super) async fn take_label_off(context: &Context, key: &Key, uid: &str) -> Result<(), Failure> {
+    let pods: Api<LauncherPod> = Api::namespaced(context.client.clone(), &key.namespace);
+    let patch = json!({"metadata": {"uid": uid, "labels": {VM_LABEL: null}}});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+    let taken = pods.patch_status(&key.name, &params, &patch);
+    unless_gone(counted(context, "pods/status", "patch", taken).await).map(drop)
+}
+
+fn unless_gone<T>(done: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match done {
+        Err(Failure::Api(error)) if is_gone(&error) => Ok(None),
+        other => other.map(Some),
     }
 }
 

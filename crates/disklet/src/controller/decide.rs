@@ -9,7 +9,7 @@
 //! | shall run | is gone | a pod is made, unless something is in the way |
 //! | shall run | waits | what it waits for is told |
 //! | shall run | was made before a claim was bound, and does not fit its volume | the pod is deleted and made anew |
-//! | shall run | runs | the rest is the agent's |
+//! | shall run | runs | the rest is the agent's, which is told of a changed spec |
 //! | shall run | ends and is started again by the kubelet | it is told; a changed spec gets a new pod |
 //! | shall run | has ended | it is deleted after a while and made anew, or stays, as the restart policy says |
 //! | any | is not ours | it is left alone, and told |
@@ -36,6 +36,10 @@ pub(super) enum Action {
     /// Take the agent's finalizer away in its stead.
     ReleasePod {
         uid: String,
+    },
+    /// Have the agent see that the VM has this generation by now.
+    TellPod {
+        generation: i64,
     },
     ApplyStatus(OwnStatus),
     Tell(Told),
@@ -94,7 +98,7 @@ impl Action {
             Self::AddFinalizer => 1,
             Self::ApplyStatus(_) => 2,
             Self::CreatePod { .. } => 3,
-            Self::DeletePod { .. } | Self::ReleasePod { .. } => 4,
+            Self::DeletePod { .. } | Self::ReleasePod { .. } | Self::TellPod { .. } => 4,
             Self::RemoveFinalizer => 5,
             Self::Tell(_) => 6,
         }
@@ -247,10 +251,13 @@ fn with_pod(
         return replaced(seen, pod, decision, tell);
     }
     match &pod.stage {
-        Stage::Running => WantedStatus {
-            launched: Some(Wanted::is("Running", "the launcher runs")),
-            ..unchanged
-        },
+        Stage::Running => {
+            decision.actions.extend(changed(seen, pod));
+            WantedStatus {
+                launched: Some(Wanted::is("Running", "the launcher runs")),
+                ..unchanged
+            }
+        }
         Stage::Looping(end) => looping(seen, pod, end, decision, tell),
         Stage::Starting(None) => unchanged,
         Stage::Starting(Some(obstacle)) => {
@@ -267,6 +274,13 @@ fn with_pod(
         }
         Stage::Ended(end) => ended(seen, pod, end, decision, tell),
     }
+}
+
+/// The agent has a running guest follow a changed spec, once that can be followed.
+fn changed(seen: &Seen, pod: &PodSeen) -> Option<Action> {
+    let can_be = seen.refusal.is_none() && not_bound(&seen.claims).is_none();
+    let generation = seen.generation;
+    (can_be && pod.wanted != generation).then_some(Action::TellPod { generation })
 }
 
 /// A claim was bound to another kind of volume than its launcher was made for.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::objects::{
-    ClaimObject, ClassObject, Key, LauncherPod, Vm, VolumeObject, is_going, is_held,
+    ClaimObject, ClassObject, Key, LauncherPod, NodeObject, Vm, VolumeObject, is_going, is_held,
 };
 use super::seen::{ClaimSeen, ClaimState, PodSeen, Seen, Stage};
 use super::watch::{Caches, get};
@@ -78,11 +78,14 @@ fn look_at_pod(context: &Context, vm: &Vm, pod: &LauncherPod) -> PodSeen {
 pub(super) fn is_lost(caches: &Caches, node: &str) -> bool {
     match get(&caches.nodes, &Key::new("", node)) {
         None => true,
-        Some(node) => {
-            let mut taints = node.spec.taints.iter();
-            taints.any(|taint| taint.key == names::OUT_OF_SERVICE)
-        }
+        Some(node) => is_out_of_service(&node),
     }
+}
+
+/// By the word of an administrator.
+pub(super) fn is_out_of_service(node: &NodeObject) -> bool {
+    let mut taints = node.spec.taints.iter();
+    taints.any(|taint| taint.key == names::OUT_OF_SERVICE)
 }
 
 fn patience(context: &Context, vm: &Key, pod: Option<&PodSeen>) -> SignedDuration {

@@ -3,9 +3,10 @@
 
 use clap::Args as ClapArgs;
 use disklet::cluster::names;
-use disklet_core::config::Config;
+use disklet_core::config::read_memory;
 use disklet_core::launch::pod::{Settings, Unready, pod};
 use disklet_core::manifest::{Objects, VmObject};
+use disklet_core::units::ByteSize;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::objects::Vm;
@@ -30,6 +31,11 @@ pub(super) struct LauncherArgs {
     /// capability `NET_BIND_SERVICE`
     #[arg(long)]
     launcher_low_ports: bool,
+
+    /// Memory of VMs that name none: `defaultMemory` of the nodes' configuration,
+    /// since launcher pods are made for what agents give their guests
+    #[arg(long, value_name = "QUANTITY", default_value = "1Gi", value_parser = read_memory)]
+    default_memory: ByteSize,
 }
 
 impl LauncherArgs {
@@ -37,7 +43,7 @@ impl LauncherArgs {
         Settings {
             image: self.launcher_image.clone(),
             pull_policy: self.launcher_pull_policy.clone(),
-            default_memory: Config::default().default_memory,
+            default_memory: self.default_memory,
             low_ports: self.launcher_low_ports,
             seccomp_profile: self.launcher_seccomp_profile.clone(),
         }

@@ -13,6 +13,7 @@ mod fresh;
 mod gather;
 mod index;
 mod launcher;
+mod leases;
 mod mappings;
 mod metrics;
 mod objects;
@@ -169,11 +170,14 @@ async fn lead(
         () = reconcile::forever(&context, vm_queue, claim_queue, health) => {
             Err("the watches have ended".to_owned())
         }
-        () = vm_pods::forever(&context) => Err("the watches have ended".to_owned()),
+        () = vm_pods::forever(&context, &args.namespace) => Err("the watches have ended".to_owned()),
         () = slipped::forever(&context, args.webhook.configuration()) => {
             Err("the watch of pods has ended".to_owned())
         }
         () = mappings::forever(&context.client, &args.namespace) => Ok(()),
+        () = leases::forever(&context.client, &args.namespace, &context.caches) => {
+            Err("the watch of leases has ended".to_owned())
+        }
         () = election.keep() => Err("the Lease is lost; another controller works".to_owned()),
         () = &mut told_to_end => Ok(()),
     };

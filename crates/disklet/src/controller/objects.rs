@@ -186,6 +186,7 @@ pub(super) struct AnyPod {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct AnySpec {
     pub(super) runtime_class_name: Option<String>,
+    pub(super) service_account_name: Option<String>,
     pub(super) containers: Vec<SeenContainer>,
     pub(super) init_containers: Vec<SeenContainer>,
 }

@@ -192,7 +192,8 @@ mod tests {
         let reading = vm(&object);
         let refusal = reading.refusal.unwrap();
         let told = "spec.domain.devices.disks[46]: too many disks: no bus has a place left \
-            (found: 20000 disks; allowed: 46 disks of a VM)";
+            (found: 20000 disks; allowed: 46 disks of a VM; help: remove disks, or have some of \
+            them in another VM)";
         assert!(refusal.ends_with(told), "{refusal}");
         assert_eq!(reading.vm.unwrap().disks.len(), 46);
     }

@@ -47,6 +47,8 @@ pub(super) struct PodSeen {
     pub(super) is_forsaken: bool,
     /// The generation of the VM that it was made of.
     pub(super) generation: i64,
+    /// The generation that its agent knows of.
+    pub(super) wanted: i64,
     /// How often the VM was started again, by now.
     pub(super) restarts: u32,
     pub(super) stage: Stage,
@@ -127,6 +129,9 @@ impl PodSeen {
             is_held: is_held(pod, names::POD_FINALIZER),
             is_forsaken: pod.spec.node_name.is_none() || is_node_lost,
             generation: number(names::GENERATION).unwrap_or_default(),
+            wanted: number(names::WANTED)
+                .or_else(|| number(names::GENERATION))
+                .unwrap_or_default(),
             restarts: number(names::RESTARTS)
                 .and_then(|restarts| u32::try_from(restarts).ok())
                 .unwrap_or_default()

@@ -1,224 +1,196 @@
 //! VM pods that slipped past the webhook: it did not answer when they were created, so no
-//! launcher took their place. They must not run as something else.
+//! launcher took their place. They must not run as something else. And launchers that have
+//! lost the label by which they are protected.
 //!
 //! ```text
-//!   pods that are no launchers --watch--> course (pure) --> event, and an image that nobody
-//!                                              \                 can run, or deletion
-//!   whose maker would make them past us again --> looked at later
+//!   all pods --watch--> memory --> course (pure) --> an image that nobody can run, or a label;
+//!                       ^   \                                                    and an event
+//!                       |    whose makers would make them anew --> does anybody answer now?
+//!                       \-- what came of it                                    |
+//!                                                          deletion <-- yes <--/
 //! ```
+//!
+//! Nobody waits for anybody: a change that others think about for long, and the question
+//! whether anybody answers, which nobody may answer, are beside the watch and each other.
 
+mod asked;
 mod course;
+mod memory;
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, PostParams};
-use kube::core::{Selector, SelectorExt};
+use futures::stream::FuturesUnordered;
+use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Resource, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use disklet_core::launch::pod::VM_LABEL;
-use disklet_core::launch::vm_pod::{RUNTIME, RUNTIME_ANNOTATION, SAVED};
 
-use self::course::{Course, NOTHING, course, is_older, is_stopped, is_unlaunched, maker};
+use self::course::{Course, NOTHING, is_older};
+use self::memory::{Memory, Outcome, Refused, Try, version};
 use super::act::{self, Failure};
 use super::context::Context;
-use super::objects::{AnyPod, Key};
-use crate::webhook::THE_CLUSTERS;
+use super::objects::{AnyPod, Key, SeenContainer};
 
-/// How often those are looked at of which something is still to be done.
-const AGAIN: Duration = Duration::from_secs(10);
-/// The webhook that launchers come from.
-const VM_PODS: &str = "vm-pods.disklet.io";
+/// How often it is looked whether it is time to try or to ask something again.
+const LOOK: Duration = Duration::from_secs(1);
+/// How many changes are made at a time that are likely to be answered at once, how many
+/// others, and how many questions are asked.
+const QUICK: usize = 16;
+const SLOW: usize = 4;
+const QUESTIONS: usize = 4;
 
-/// What remains to be done about a pod.
-#[derive(Debug, PartialEq, Eq)]
-enum Rest {
-    Nothing,
-    /// It is to be looked at again.
-    Something,
-}
-
-/// Looks at every pod that is no launcher, until the watch ends.
+/// Looks at every pod, until the watch ends: anybody can write a launcher's label on a pod.
 pub(super) async fn forever(context: &Arc<Context>, configuration: &str) {
-    let config = watcher::Config::default()
-        .labels(&format!("!{VM_LABEL}"))
-        .fields("status.phase!=Succeeded,status.phase!=Failed");
+    let config = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
     let pods = watch(Api::<AnyPod>::all(context.client.clone()), config).default_backoff();
     let mut pods = pin!(pods);
-    let mut ticks = interval(AGAIN);
+    let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let slips = Slips {
         context,
         configuration,
+        quick: Semaphore::new(QUICK),
+        slow: Semaphore::new(SLOW),
+        questions: Semaphore::new(QUESTIONS),
     };
-    let mut later = BTreeMap::new();
+    let mut memory = Memory::default();
+    let mut trying = FuturesUnordered::new();
+    let mut asking = FuturesUnordered::new();
     loop {
-        tokio::select! {
+        let tries: Vec<Try> = tokio::select! {
             event = pods.next() => match event {
-                Some(Ok(Event::Apply(pod) | Event::InitApply(pod))) => slips.see(&pod, &mut later).await,
-                Some(Ok(_)) => {}
+                Some(Ok(event)) => follow(&mut memory, event).into_iter().collect(),
                 Some(Err(error)) => {
                     context.metrics.watch_failed("pods");
-                    warn!(%error, "the watch of pods that are no launchers is begun again");
+                    warn!(%error, "the watch of all pods is begun again");
+                    Vec::new()
                 }
                 None => return,
             },
-            _ = ticks.tick() => slips.look_again(&mut later).await,
-        }
+            Some(tried) = trying.next() => {
+                let (uid, outcome): (String, Outcome) = tried;
+                memory.ended(&uid, outcome, Instant::now()).into_iter().collect()
+            }
+            Some(asked) = asking.next() => {
+                let (namespace, answers): (String, bool) = asked;
+                memory.answered(&namespace, answers, Instant::now())
+            }
+            _ = ticks.tick() => {
+                let questions = memory.questions(Instant::now());
+                asking.extend(questions.into_iter().map(|question| slips.ask(question)));
+                memory.due(Instant::now())
+            }
+        };
+        trying.extend(tries.into_iter().map(|it| slips.attend(it)));
     }
 }
 
-/// Pods to be looked at again, by their UIDs.
-type Later = BTreeMap<Key, String>;
+fn follow(memory: &mut Memory, event: Event<AnyPod>) -> Option<Try> {
+    match event {
+        Event::Apply(pod) | Event::InitApply(pod) => return memory.see(pod, Instant::now()),
+        Event::Delete(pod) => memory.forget(&pod),
+        Event::Init => memory.begin_list(),
+        Event::InitDone => memory.end_list(),
+    }
+    None
+}
 
 struct Slips<'s> {
     context: &'s Context,
     configuration: &'s str,
+    quick: Semaphore,
+    slow: Semaphore,
+    questions: Semaphore,
 }
 
 impl Slips<'_> {
-    async fn see(&self, pod: &AnyPod, later: &mut Later) {
-        if !is_unlaunched(pod) {
-            return;
-        }
-        // Of those that are stopped the kubelet keeps telling.
-        let rest = match (is_stopped(pod), maker(pod)) {
-            (true, None) => Rest::Nothing,
-            (true, Some(_)) => Rest::Something,
-            (false, _) => self.attend(pod).await,
+    async fn attend(&self, it: Try) -> (String, Outcome) {
+        let places = match it.is_quick {
+            true => &self.quick,
+            false => &self.slow,
         };
-        if rest == Rest::Something {
-            later.insert(Key::of(pod), pod.uid().unwrap_or_default());
-        }
-    }
-
-    async fn look_again(&self, later: &mut Later) {
-        for (key, uid) in std::mem::take(later) {
-            let pods: Api<AnyPod> = Api::namespaced(self.context.client.clone(), &key.namespace);
-            let rest = match act::in_time(pods.get_opt(&key.name)).await {
-                Ok(Some(pod)) if pod.uid().as_ref() == Some(&uid) && is_unlaunched(&pod) => {
-                    self.attend(&pod).await
-                }
-                Ok(_) => Rest::Nothing,
-                Err(_) => Rest::Something,
-            };
-            if rest == Rest::Something {
-                later.insert(key, uid);
+        // They are never closed.
+        let _place = places.acquire().await;
+        let outcome = match self.try_to_attend(&it).await {
+            Ok(outcome) => outcome,
+            Err(failure) => {
+                warn!(pod = %Key::of(&*it.pod), %failure, "tried again later");
+                Outcome::Failed(self.tell_refusal(&it, &failure).await)
             }
-        }
+        };
+        (it.uid, outcome)
     }
 
-    async fn attend(&self, pod: &AnyPod) -> Rest {
-        let attended = self.try_to_attend(pod).await;
-        attended.unwrap_or_else(|failure| {
-            warn!(pod = %Key::of(pod), %failure, "tried again later");
-            Rest::Something
-        })
-    }
-
-    async fn try_to_attend(&self, pod: &AnyPod) -> Result<Rest, Failure> {
+    async fn try_to_attend(&self, it: &Try) -> Result<Outcome, Failure> {
+        let (pod, course) = (&*it.pod, &it.course);
         let Some(installed) = self.asked_since(pod).await? else {
-            return Ok(Rest::Nothing);
+            return Ok(Outcome::Left);
         };
         if is_older(pod, installed) {
-            return Ok(Rest::Nothing);
+            return Ok(Outcome::Left);
         }
-        let is_made_anew = maker(pod).is_some();
-        let answers = is_made_anew && self.answers(&Key::of(pod).namespace).await;
-        let course = course(pod, answers);
-        match &course {
-            Course::Leave => {}
-            Course::Stop => self.stop(pod).await?,
-            Course::Replace(_) => {
-                let uid = pod.uid().unwrap_or_default();
-                act::delete_by_uid(self.context, &Key::of(pod), &uid).await?;
-            }
-        }
+        let version = self.take(course, pod).await?;
+        info!(pod = %Key::of(pod), ?course, "a VM pod has slipped past the webhook");
         if let Some(words) = course.in_words() {
-            info!(pod = %Key::of(pod), ?course, "a VM pod has slipped past the webhook");
             self.tell(pod, &words).await;
         }
-        Ok(match is_made_anew && !answers {
-            true => Rest::Something,
-            false => Rest::Nothing,
-        })
+        Ok(Outcome::Done(version))
     }
 
-    /// Since when we are asked about pods of its namespace, if we are.
-    async fn asked_since(&self, pod: &AnyPod) -> Result<Option<Timestamp>, Failure> {
-        // Whatever API servers ask about them, they are let through.
-        if Key::of(pod).namespace == THE_CLUSTERS {
-            return Ok(None);
+    /// Returns the version of the pod since.
+    async fn take(&self, course: &Course, pod: &AnyPod) -> Result<Option<u64>, Failure> {
+        let (key, uid) = (Key::of(pod), pod.uid().unwrap_or_default());
+        match course {
+            Course::Leave => Ok(None),
+            Course::Stop => self.patch(pod, &stopping(pod)).await,
+            Course::StopUnlabelled => {
+                act::take_label_off(self.context, &key, &uid).await?;
+                self.patch(pod, &stopping(pod)).await
+            }
+            Course::Replace(_) => {
+                let left = act::delete_by_uid(self.context, &key, &uid).await?;
+                Ok(left.and_then(|left| version(&*left)))
+            }
+            Course::Label(label) => {
+                let labels = json!({"metadata": {"labels": {VM_LABEL: label}}});
+                self.patch(pod, &labels).await
+            }
         }
-        let client = &self.context.client;
-        let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        let asked = act::in_time(configurations.get_opt(self.configuration)).await?;
-        let Some(asked) = asked else {
-            return Ok(None);
-        };
-        let webhooks = asked.webhooks.iter().flatten();
-        let mut launching = webhooks.filter(|webhook| webhook.name == VM_PODS);
-        let Some(webhook) = launching.next() else {
-            return Ok(None);
-        };
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let namespace = act::in_time(namespaces.get_opt(&Key::of(pod).namespace)).await?;
-        let selector = webhook.namespace_selector.clone().unwrap_or_default();
-        // Who writes what nobody can read is not asked about anything.
-        let is_asked = namespace.is_some_and(|namespace| {
-            Selector::try_from(selector).is_ok_and(|selector| selector.matches(namespace.labels()))
-        });
-        let since = asked.metadata.creation_timestamp.map(|since| since.0);
-        Ok(since.filter(|_| is_asked))
     }
 
-    /// Whether a VM pod that was created now would have a launcher in its place.
-    async fn answers(&self, namespace: &str) -> bool {
-        let pod = json!({
-            "metadata": {
-                "generateName": "disklet-asks-",
-                "annotations": {RUNTIME_ANNOTATION: RUNTIME},
-            },
-            "spec": {"containers": [{"name": "vm", "image": "virtlet.cloud/none"}]},
-        });
-        let Ok(pod) = serde_json::from_value(pod) else {
-            return false;
+    /// Once, whatever is tried again: the pod runs as something else meanwhile. Returns
+    /// what was told.
+    async fn tell_refusal(&self, it: &Try, failure: &Failure) -> Option<Refused> {
+        let Failure::Api(error) = failure else {
+            return None;
         };
-        let pods: Api<Pod> = Api::namespaced(self.context.client.clone(), namespace);
-        let only_asking = PostParams {
-            dry_run: true,
-            ..PostParams::default()
+        let kube::Error::Api(status) = &**error else {
+            return None;
         };
-        let made = act::in_time(pods.create(&only_asking, &pod)).await;
-        made.is_ok_and(|pod| pod.annotations().contains_key(SAVED))
+        let refused = Some((it.course.clone(), status.code));
+        if it.refused != refused
+            && let Some(words) = it.course.refused_in_words(&status.message)
+        {
+            self.tell(&it.pod, &words).await;
+        }
+        refused
     }
 
-    async fn stop(&self, pod: &AnyPod) -> Result<(), Failure> {
-        let images = |containers: &[super::objects::SeenContainer]| {
-            let containers = containers.iter();
-            let images = containers.map(|it| json!({"name": it.name, "image": NOTHING}));
-            json!(images.collect::<Vec<_>>())
-        };
-        let patch = json!({
-            // Not of another pod that has come under the name since.
-            "metadata": {"uid": pod.uid()},
-            "spec": {
-                "containers": images(&pod.spec.containers),
-                "initContainers": images(&pod.spec.init_containers),
-            },
-        });
-        act::patch_pod(self.context, &Key::of(pod), &patch).await
+    async fn patch(&self, pod: &AnyPod, patch: &Value) -> Result<Option<u64>, Failure> {
+        let mut patch = patch.clone();
+        // Not of another pod that has come under the name since.
+        patch["metadata"]["uid"] = json!(pod.uid());
+        let patched = act::patch_pod(self.context, &Key::of(pod), &patch).await?;
+        Ok(patched.and_then(|pod| version(&pod)))
     }
 
     /// That an event could not be told is no reason to do anything again.
@@ -229,4 +201,19 @@ impl Slips<'_> {
             warn!(pod = %Key::of(pod), %error, "an event was not told");
         }
     }
+}
+
+/// No container of it can run any more.
+fn stopping(pod: &AnyPod) -> Value {
+    let images = |containers: &[SeenContainer]| {
+        let containers = containers.iter();
+        let images = containers.map(|it| json!({"name": it.name, "image": NOTHING}));
+        json!(images.collect::<Vec<_>>())
+    };
+    json!({
+        "spec": {
+            "containers": images(&pod.spec.containers),
+            "initContainers": images(&pod.spec.init_containers),
+        },
+    })
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use disklet_block::convert::{Before, Options, Packing, to_qcow2, to_raw};
+use disklet_block::convert::{Before, Options, Packing, fitting_threads, to_qcow2, to_raw};
 use disklet_block::device::{Caching, FileDevice, Size};
 use disklet_block::image::Image;
 use disklet_block::ops::{clone, create_raw};
@@ -92,13 +92,13 @@ fn fill_raw(
     progress: &Progress,
 ) -> Result<Copied, Failure> {
     if args.preallocation == Preallocate::Off {
-        let cloned = clone(image, file, threads(args, file), progress)?;
+        let cloned = clone(image, file, threads(args, image, file), progress)?;
         return Ok(Copied::Disk(cloned));
     }
     create_raw(file, image.size()?, args.preallocation.into())?;
     let options = Options {
-        threads: threads(args, file),
-        target: Before::Zeroes,
+        threads: threads(args, image, file),
+        target: Before::KeptZeroes,
         // Shared blocks would take the place of those set aside.
         share: false,
     };
@@ -115,7 +115,7 @@ fn onto_device(args: &ConvertArgs, image: &Image, progress: &Progress) -> Result
         )));
     }
     let options = Options {
-        threads: threads(args, &device),
+        threads: threads(args, image, &device),
         target: Before::Anything,
         share: false,
     };
@@ -143,22 +143,12 @@ fn to_new_qcow2(args: &ConvertArgs, image: &Image, progress: &Progress) -> Resul
     })
 }
 
-/// Each holds a few MiB; with so many, however many cores there are, memory
-/// stays low.
-const MOST_THREADS: usize = 16;
-/// What these make waits for its turn, and takes more.
+/// What these make waits for its turn, and takes memory.
 const MOST_PACKING: usize = 8;
 
-/// Requests that pass the page cache by wait for the disk; more of them than
-/// there are cores keep it busy. Memory is never waited for.
-fn threads(args: &ConvertArgs, target: &FileDevice) -> usize {
-    args.threads.unwrap_or_else(|| {
-        if target.in_memory() {
-            cores().min(MOST_THREADS)
-        } else {
-            MOST_THREADS
-        }
-    })
+fn threads(args: &ConvertArgs, image: &Image, target: &FileDevice) -> usize {
+    args.threads
+        .unwrap_or_else(|| fitting_threads(image, target))
 }
 
 pub(super) fn is_device(path: &Path) -> bool {

@@ -12,6 +12,7 @@ const NAMESPACE: &str = include_str!("objects/namespace.yaml");
 const CONTROLLER_RIGHTS: &str = include_str!("objects/controller-rights.yaml");
 const AGENT_RIGHTS: &str = include_str!("objects/agent-rights.yaml");
 const CONFIG: &str = include_str!("objects/config.yaml");
+const LIBVIRT_ACCOUNT: &str = include_str!("objects/libvirt-account.yaml");
 const LIBVIRT: &str = include_str!("objects/libvirt.yaml");
 const AGENT: &str = include_str!("objects/agent.yaml");
 const CONTROLLER: &str = include_str!("objects/controller.yaml");
@@ -26,23 +27,33 @@ impl Settings {
         documents.extend(crd::documents());
         documents.extend([CONTROLLER_RIGHTS, AGENT_RIGHTS, CONFIG].map(filled));
         if self.libvirt == LibvirtChoice::Pod {
-            documents.push(filled(LIBVIRT));
+            documents.push(filled(LIBVIRT_ACCOUNT));
+            documents.extend(self.on_nodes(LIBVIRT, &gaps));
         }
-        documents.extend([AGENT, CONTROLLER, WEBHOOK].map(filled));
+        documents.extend(self.on_nodes(AGENT, &gaps));
+        documents.extend([CONTROLLER, WEBHOOK].map(filled));
         documents
+    }
+
+    /// One for each node that has pools of its own, and one for all others.
+    fn on_nodes(&self, template: &str, gaps: &[(&'static str, Fill)]) -> Vec<String> {
+        let of_one = self.per_node.iter().map(|node| self.of_node(node));
+        let all = std::iter::once(self.of_other_nodes()).chain(of_one);
+        all.map(|more| fill(template, &[gaps, &more].concat()))
+            .collect()
     }
 
     fn gaps(&self) -> Vec<(&'static str, Fill)> {
         let text = |text: &str| Fill::Text(text.to_owned());
         let config = &self.config;
         let below = |dir: &str, name: &str| Fill::Text(format!("{dir}/libvirt{name}"));
-        let (shown, mounted) = self.other_directories();
         let [libvirt_uri, qemu_run, libvirt_mounts, libvirt_volumes] = self.libvirt_of_agent();
         vec![
             ("namespace", text(self.namespace.as_str())),
             ("seccomp-profile", text(SECCOMP_PROFILE)),
             ("image", text(&self.image)),
             ("node-image", text(&self.node_image)),
+            ("default-memory", text(&config.default_memory.as_quantity())),
             ("low-ports", Fill::Yaml(self.low_ports())),
             ("replicas", Fill::Yaml(self.replicas.to_string())),
             ("node-selector", Fill::Yaml(self.selector())),
@@ -58,6 +69,7 @@ impl Settings {
             ("data-dir", text(&config.data_dir)),
             ("run-dir", text(&config.run_dir)),
             ("kubelet-root", text(&config.kubelet_root)),
+            ("nbd-certificates", text(&config.nbd_certificates)),
             ("flexvolume-dir", text(&self.flexvolume_dir)),
             ("libvirt-run", below(&config.run_dir, "")),
             ("libvirt-lib", below(&config.data_dir, "/lib")),
@@ -68,8 +80,6 @@ impl Settings {
             ("qemu-run", qemu_run),
             ("libvirt-mounts", libvirt_mounts),
             ("libvirt-volumes", libvirt_volumes),
-            ("pool-mounts", Fill::Lines(mounted)),
-            ("pool-volumes", Fill::Lines(shown)),
         ]
     }
 
@@ -99,7 +109,7 @@ impl Settings {
 
     /// Volumes and mounts of the pools, and of what maps images' names, unless they
     /// are in directories that are shown anyway.
-    fn other_directories(&self) -> (Vec<String>, Vec<String>) {
+    pub(super) fn other_directories(&self) -> (Vec<String>, Vec<String>) {
         let config = &self.config;
         let pools = config.pools.values().map(|pool| pool.path.as_str());
         let paths = pools.chain(config.image_translations.as_deref());

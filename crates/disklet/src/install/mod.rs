@@ -1,6 +1,7 @@
 //! `disklet install`: everything that a cluster needs, as manifests.
 
 mod documents;
+mod per_node;
 mod settings;
 mod template;
 
@@ -13,6 +14,7 @@ use disklet::manifests::DiagnosticsFormat;
 use disklet::report::{print, report};
 use disklet_core::diag::Diagnostics;
 
+pub(crate) use per_node::NODE as NODE_OF;
 pub(crate) use settings::DEFAULT_NAMESPACE;
 use settings::Settings;
 
@@ -59,6 +61,11 @@ pub(crate) struct InstallArgs {
     /// and pools are shown to the pods
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Nodes that have pools of their own, each a claim (see docs/formats/per-node.md):
+    /// each of them has an agent and a libvirt of its own, with these claims mounted
+    #[arg(long, value_name = "FILE")]
+    per_node: Option<PathBuf>,
 
     /// Which devices VM pods may use: comma-separated globs below /dev, the same
     /// on all nodes [default: as the configuration says, else loop*]
@@ -108,6 +115,7 @@ Examples:
   disklet install | kubectl apply -f -
   disklet install --image registry.example.com/disklet:1 \\
       --node-image registry.example.com/disklet-node:1 --config nodes.yaml > disklet.yaml
+  disklet install --per-node storage.yaml | kubectl apply -f -
   disklet install --raw-devices 'loop*,mapper/vm-*' --node-selector vms=yes | kubectl diff -f -
 
 Exit code: 0 printed, 1 refused (every reason is on standard error), 2 wrong usage.";

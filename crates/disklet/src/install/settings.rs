@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use disklet::manifests::configuration_text;
-use disklet_core::config::{Config, RawDeviceGlob, command_line_place, parse_host_path};
+use disklet::manifests::{configuration_text, inputs};
+use disklet_core::config::{Config, NodePools, RawDeviceGlob, command_line_place, parse_host_path};
 use disklet_core::diag::{Diagnostic, Diagnostics};
 use disklet_core::names::{ImageName, Namespace};
 
@@ -36,6 +36,8 @@ pub(super) struct Settings {
     pub(super) node_selector: Vec<(String, String)>,
     pub(super) low_ports: bool,
     pub(super) replicas: u8,
+    /// Nodes that have pools of their own.
+    pub(super) per_node: Vec<NodePools>,
 }
 
 impl Settings {
@@ -52,6 +54,7 @@ impl Settings {
         }
         let node_selector = read_labels(&args.node_selector, diags);
         check_metrics_address(args.metrics_address, diags);
+        let per_node = read_per_node(args, &config, diags);
         Some(Self {
             metrics_address: args.metrics_address,
             image: args.image.clone(),
@@ -65,6 +68,7 @@ impl Settings {
             node_selector,
             low_ports: !args.no_low_ports,
             replicas: args.replicas,
+            per_node,
         })
     }
 }
@@ -152,6 +156,38 @@ fn read_config(args: &InstallArgs, diags: &mut Diagnostics) -> (Config, String) 
         diags.push(problem);
     }
     (config, text)
+}
+
+/// The names of what a node has for itself end with the node's own.
+fn read_per_node(args: &InstallArgs, config: &Config, diags: &mut Diagnostics) -> Vec<NodePools> {
+    let Some(path) = &args.per_node else {
+        return Vec::new();
+    };
+    let mut nodes = Vec::new();
+    for input in inputs(path, diags) {
+        nodes.extend(NodePools::read(&input, config, diags));
+    }
+    if nodes.is_empty() && diags.errors() == 0 {
+        let found = path.display().to_string();
+        refuse(
+            "--per-node",
+            &found,
+            "names no node",
+            "nodes: {NAME: {pools: {…}}}",
+            diags,
+        );
+    }
+    let longest = 253 - "disklet-libvirt-".len();
+    for node in nodes.iter().filter(|it| it.node.as_str().len() > longest) {
+        let why = "the node's name is too long to name pods for it";
+        let allowed = format!("at most {longest} characters");
+        refuse("--per-node", node.node.as_str(), why, &allowed, diags);
+    }
+    if args.libvirt == LibvirtChoice::Host && !nodes.is_empty() {
+        let why = "the node's own libvirtd does not see what pods have mounted";
+        refuse("--per-node", "--libvirt host", why, "--libvirt pod", diags);
+    }
+    nodes
 }
 
 fn host_path(option: &str, path: &str, diags: &mut Diagnostics) -> Option<String> {

@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use disklet_core::launch::grace::of_guest;
 use disklet_core::launch::protocol::{Ended, FromAgent, FromLauncher, How, Message, VERSION};
 
 use super::agent::{Connection, Event};
@@ -26,8 +27,6 @@ pub(super) struct Course {
 const SOON: Duration = Duration::from_secs(30);
 /// The agent takes a line at once, or is stuck.
 const TO_TAKE_A_LINE: Duration = Duration::from_secs(5);
-/// What remains for the end by force and for releasing.
-const FOR_FORCE: Duration = Duration::from_secs(5);
 /// Who asks twice is in a hurry.
 const HURRY: Duration = Duration::from_secs(5);
 
@@ -158,28 +157,10 @@ impl Course {
     }
 }
 
-/// Of a pod's grace, what its guest may have.
-fn of_guest(grace: Duration) -> Duration {
-    grace - FOR_FORCE.min(grace / 2)
-}
-
 /// Threads of ours hold the other end for ever.
 fn lost() -> Ended {
     Ended {
         how: How::Failed,
         why: "the launcher's threads have ended".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn force_has_five_seconds_or_half() {
-        for (pod, guest) in [(30, 25), (3600, 3595), (10, 5), (4, 2), (0, 0)] {
-            let seconds = Duration::from_secs;
-            assert_eq!(of_guest(seconds(pod)), seconds(guest));
-        }
     }
 }

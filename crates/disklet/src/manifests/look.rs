@@ -10,7 +10,7 @@ use std::path::Path;
 use disklet_block::device::{Caching, FileDevice};
 use disklet_block::root;
 use disklet_core::config::Config;
-use disklet_core::facts::{DeviceNumber, Facts, PathFact, Questions};
+use disklet_core::facts::{DeviceNumber, Facts, FileId, PathFact, Questions};
 use disklet_core::names::Sha256;
 use disklet_core::root::RootFact;
 use disklet_core::units::ByteSize;
@@ -88,6 +88,10 @@ fn what_file(file: &File) -> PathFact {
     } else if kind.is_file() {
         PathFact::File {
             size: ByteSize::from_bytes(meta.len()),
+            id: Some(FileId {
+                device: device_number(meta.dev()),
+                inode: meta.ino(),
+            }),
         }
     } else if kind.is_dir() {
         PathFact::Directory

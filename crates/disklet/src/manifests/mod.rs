@@ -85,26 +85,41 @@ impl ManifestArgs {
     /// Reads it all, for a node as root sets it up; nothing if the command line
     /// is wrong. `facts` may lie among the manifests and is not one.
     pub fn read(&self, facts: Option<&Path>, diags: &mut Diagnostics) -> Option<Given> {
-        self.read_over(Config::default(), facts, diags, |_, _| {})
+        let objects = Objects::default();
+        self.read_over(Config::default(), objects, facts, diags, |_, _| {})
     }
 
-    /// The same without facts; every input is given to `check` before it is read.
+    /// The same without facts, and with the pods that others would make; every input is
+    /// given to `check` before it is read.
     pub fn read_checking(
         &self,
         diags: &mut Diagnostics,
         check: impl Fn(&Input, &mut Diagnostics),
     ) -> Option<Given> {
-        self.read_over(Config::default(), None, diags, check)
+        let objects = Objects::with_templates();
+        self.read_over(Config::default(), objects, None, diags, check)
     }
 
     /// The same for whoever runs this, on this machine.
     pub fn read_for_this_machine(&self, diags: &mut Diagnostics) -> Option<Given> {
-        self.read_over(own_directories(), None, diags, |_, _| {})
+        let objects = Objects::default();
+        self.read_over(own_directories(), objects, None, diags, |_, _| {})
+    }
+
+    /// The same, where disks stand by themselves; `more` is one of them.
+    pub fn read_disks(&self, more: Option<&Input>, diags: &mut Diagnostics) -> Option<Given> {
+        let mut objects = Objects::with_loose_disks();
+        let namespace = Settings::read(self, diags)?.namespace;
+        if let Some(more) = more {
+            objects.read(more, &namespace, diags);
+        }
+        self.read_over(own_directories(), objects, None, diags, |_, _| {})
     }
 
     fn read_over(
         &self,
         base: Config,
+        mut objects: Objects,
         facts: Option<&Path>,
         diags: &mut Diagnostics,
         check: impl Fn(&Input, &mut Diagnostics),
@@ -118,7 +133,6 @@ impl ManifestArgs {
         if let Some(root) = settings.kubelet_root {
             config.kubelet_root = root;
         }
-        let mut objects = Objects::default();
         reader.read_all(self, facts, diags, |input, diags| {
             check(&input, diags);
             objects.read(&input, &settings.namespace, diags);

@@ -3,7 +3,9 @@
 mod people;
 mod programs;
 
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use disklet::manifests::{Given, look, own_data_dir};
@@ -39,9 +41,17 @@ pub(crate) fn run(args: &PlanArgs) -> ExitCode {
                 true => Reveal::Show,
                 false => Reveal::Redact,
             };
-            finish(print(args.output, reveal, &plans), "the plan")
+            let printed = print(args.output, reveal, &plans);
+            leave_to_the_end(plans);
+            finish(printed, "the plan")
         }
     }
+}
+
+/// The program ends soon. To give back each of many small pieces by itself takes a tenth of
+/// the time that planning does.
+fn leave_to_the_end<T>(whole: T) {
+    std::mem::forget(whole);
 }
 
 /// What this command has flags for.
@@ -59,6 +69,7 @@ fn plan(args: &PlanArgs, mut given: Given, diags: &mut Diagnostics) -> Vec<Plan>
     };
     let plans = resolve(&given.objects, &given.config, &facts, diags);
     given.demand_a_vm(diags);
+    leave_to_the_end(given);
     plans
 }
 
@@ -99,7 +110,9 @@ fn look_into_stores(
 pub(crate) fn print(output: Output, reveal: Reveal, plans: &[Plan]) -> io::Result<()> {
     let stdout = io::stdout();
     let style = Style::of(&stdout);
-    let mut out = BufWriter::new(stdout.lock());
+    // Standard output by itself would look for the end of a line in all that passes.
+    let plain = File::from(stdout.as_fd().try_clone_to_owned()?);
+    let mut out = BufWriter::with_capacity(256 << 10, plain);
     match output {
         Output::Table => people::table(&mut out, style, plans)?,
         Output::Tree => people::tree(&mut out, style, plans)?,

@@ -22,6 +22,7 @@ pub(super) fn table(out: &mut impl Write, style: Style, plans: &[Plan]) -> io::R
                 "SIZE",
                 "FORMAT",
                 "ACCESS",
+                "MIGRATION",
                 "FROM",
                 "IN THE GUEST",
             ]
@@ -31,6 +32,7 @@ pub(super) fn table(out: &mut impl Write, style: Style, plans: &[Plan]) -> io::R
         write_rows(out, style, &rows)?;
         writeln!(out, "{}", style.paint(Tone::Bold, "STEPS"))?;
         write_steps(out, plan, "")?;
+        write_pools(out, plan, "")?;
         write_later(out, style, plan, "")?;
     }
     Ok(())
@@ -90,13 +92,14 @@ fn heading(out: &mut impl Write, style: Style, plan: &Plan) -> io::Result<()> {
     )
 }
 
-fn row(disk: &PlannedDisk) -> [String; 7] {
+fn row(disk: &PlannedDisk) -> [String; 8] {
     [
         disk.name.clone(),
         disk.target.name(),
         disk.size.to_string(),
         disk.format().name().to_owned(),
         access(disk),
+        disk.migration.name().to_owned(),
         disk.origin_in_words(),
         in_guest(disk).unwrap_or_else(|| "-".to_owned()),
     ]
@@ -167,6 +170,7 @@ fn facts_of(disk: &PlannedDisk) -> String {
     }
     words.push(format!("serial {}", disk.serial));
     words.extend(in_guest(disk));
+    words.push(format!("migration: {}", disk.migration.name()));
     words.join(", ")
 }
 
@@ -211,15 +215,21 @@ fn chain(disk: &PlannedDisk) -> Vec<String> {
     chain
 }
 
-/// The right that the VM has to have.
+/// The right that the VM has to have. What a container makes, or nobody can see
+/// from here, has a name only later.
 fn lease(disk: &PlannedDisk) -> Option<String> {
-    let storage = disk.storage.as_ref()?;
     let while_copied = match disk.copy.mode() {
         CopyMode::Clone => " while it is copied",
         _ => "",
     };
     let access = disk.access.name();
-    Some(format!("lease {access}: {storage}{while_copied}"))
+    match &disk.storage {
+        Some(storage) => Some(format!("lease {access}: {storage}{while_copied}")),
+        None if matches!(disk.source, Source::Later(_)) => {
+            Some(format!("lease {access}{while_copied}: known at launch"))
+        }
+        None => None,
+    }
 }
 
 /// The file that takes the guest's writes.

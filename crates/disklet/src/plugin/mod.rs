@@ -7,6 +7,7 @@ mod console;
 mod describe;
 mod flags;
 mod gather;
+mod leases;
 mod plan;
 mod validate;
 
@@ -46,7 +47,7 @@ pub(crate) fn called() -> Option<Called> {
 /// VMs of a cluster, and their disks.
 ///
 /// It sees and does what you may: your kubeconfig says which cluster, and as whom
-/// you come. Nothing is changed.
+/// you come. Nothing is changed but by `leases release`.
 #[derive(Debug, Parser)]
 #[command(
     name = "kubectl-disklet",
@@ -67,6 +68,7 @@ enum Command {
     Plan(PlanArgs),
     Describe(DescribeArgs),
     Console(ConsoleArgs),
+    Leases(leases::LeasesArgs),
     /// VM pods: ordinary Pods that are VMs
     VmPod {
         #[command(subcommand)]
@@ -233,6 +235,7 @@ async fn obey(args: &PluginArgs) -> Result<ExitCode, Refusal> {
         Command::Plan(args) => plan::plan(args, &cluster).await,
         Command::Describe(args) => describe::describe(args, &cluster).await,
         Command::Console(args) => console::console(args, &cluster).await,
+        Command::Leases(args) => leases::leases(args, &cluster).await,
         Command::VmPod {
             command: VmPodCommand::Validate(args),
         } => validate::validate(args, &cluster).await,

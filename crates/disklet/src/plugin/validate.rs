@@ -13,7 +13,7 @@ use disklet_core::config::command_line_place;
 use disklet_core::diag::{Diagnostic, Diagnostics, Severity};
 use disklet_core::facts::Facts;
 use disklet_core::launch::vm_pod::check;
-use disklet_core::manifest::Objects;
+use disklet_core::manifest::{Objects, VmPod};
 use disklet_core::resolve::{Reference, resolve_seeing, unbound_claims};
 use serde::Serialize;
 
@@ -33,7 +33,8 @@ pub(super) enum VmPodCommand {
 /// words and fields; and besides, what the cluster's objects say: whether claims are
 /// there and bound, what their volumes are, and whether Secrets and ConfigMaps have
 /// what the pod names. Objects beside the pods in the files count as if they were
-/// applied with them.
+/// applied with them. Pods that a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or
+/// CronJob would make are judged by their template.
 ///
 /// What you may not read, and what is bound or made later, is not judged, and is listed.
 /// No node is looked at, and nothing is changed.
@@ -137,7 +138,7 @@ fn put_off_claims(objects: &mut Objects) -> BTreeSet<Reference> {
 #[derive(Debug, Serialize)]
 struct Verdict {
     accepted: bool,
-    /// The VM pods, by namespace and name.
+    /// The VM pods, by namespace and name; those that others would make by these.
     pods: Vec<String>,
     problems: Vec<Diagnostic>,
     notices: Vec<Diagnostic>,
@@ -156,7 +157,7 @@ impl Verdict {
         if objects.vm_pods.is_empty() && diags.errors() == 0 {
             diags.push(
                 Diagnostic::error(&command_line_place("FILE"), "there is no VM pod in the input")
-                    .allowed("a Pod with the annotation kubernetes.io/target-runtime: virtlet.cloud, or with runtimeClassName: disklet"),
+                    .allowed("a Pod with the annotation kubernetes.io/target-runtime: virtlet.cloud, or with runtimeClassName: disklet; or a Deployment or its like that makes such pods"),
             );
         }
         let accepted = diags.errors() == 0;
@@ -166,9 +167,7 @@ impl Verdict {
         let pods = objects.vm_pods.iter();
         Self {
             accepted,
-            pods: pods
-                .map(|pod| format!("{}/{}", pod.meta.namespace, pod.meta.name))
-                .collect(),
+            pods: pods.map(shown).collect(),
             problems,
             notices,
             unseen: hidden
@@ -212,10 +211,18 @@ impl Verdict {
             let _ = writeln!(words, "not judged: {object}: {why}");
         }
         for pod in self.pods.iter().filter(|_| self.accepted) {
-            let _ = writeln!(words, "pod {pod} could run");
+            let _ = match pod.contains(' ') {
+                true => writeln!(words, "pods of {pod} could run"),
+                false => writeln!(words, "pod {pod} could run"),
+            };
         }
         words
     }
+}
+
+fn shown(pod: &VmPod) -> String {
+    let own = || format!("{}/{}", pod.meta.namespace, pod.meta.name);
+    pod.maker.clone().unwrap_or_else(own)
 }
 
 #[cfg(test)]
@@ -229,7 +236,7 @@ mod tests {
 
     /// The verdict of one who has nothing but the input, and may not read the rest.
     fn verdict(text: &str) -> Verdict {
-        let (mut objects, mut diags) = (Objects::default(), Diagnostics::default());
+        let (mut objects, mut diags) = (Objects::with_templates(), Diagnostics::default());
         let input = Input {
             name: "pod.yaml".into(),
             text: text.to_owned(),
@@ -292,6 +299,102 @@ spec: {hostNetwork: true, containers: [{name: a, image: b}]}
         );
         assert_eq!(json["pods"], serde_json::json!(["prod/vm"]));
         assert!(!verdict.in_words().contains("could run"));
+    }
+
+    const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: prod}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata:
+      labels: {app: web}
+      annotations: {kubernetes.io/target-runtime: virtlet.cloud, VirtletVCPUCount: \"COUNT\"}
+    spec:
+      MORE
+      containers: [{name: vm, image: virtlet.cloud/cirros}]
+";
+
+    #[test]
+    fn pods_that_others_would_make_are_judged_by_their_template() {
+        let text = DEPLOYMENT.replace("MORE", "").replace("COUNT", "2");
+        let verdict_of = verdict(&text);
+        assert!(verdict_of.accepted, "{verdict_of:?}");
+        assert_eq!(
+            verdict_of.in_words(),
+            "pods of Deployment prod/web could run\n"
+        );
+        // Neither is one that has nothing to do with us a problem.
+        let other = text.replace("virtlet.cloud, ", "docker, ");
+        assert!(!verdict(&other).accepted);
+
+        let text = DEPLOYMENT
+            .replace("MORE", "hostNetwork: true")
+            .replace("COUNT", "none");
+        let json = serde_json::to_value(verdict(&text)).unwrap();
+        let problems = json["problems"].as_array().unwrap().iter();
+        let mut fields: Vec<_> = problems.map(|it| it["field"].as_str().unwrap()).collect();
+        fields.sort_unstable();
+        assert_eq!(
+            fields,
+            [
+                "spec.template.metadata.annotations.VirtletVCPUCount",
+                "spec.template.spec.hostNetwork"
+            ]
+        );
+        assert_eq!(json["pods"], serde_json::json!(["Deployment prod/web"]));
+    }
+
+    #[test]
+    fn a_stateful_sets_claims_are_disks_of_its_pods() {
+        let text = DEPLOYMENT
+            .replace("Deployment", "StatefulSet")
+            .replace("COUNT", "1");
+        let text = text.replace("MORE", "").replace(
+            "virtlet.cloud/cirros}]",
+            "virtlet.cloud/cirros, volumeDevices: [{name: data, devicePath: /dev/data}]}]",
+        );
+        let claims = "  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {storageClassName: fast, volumeMode: Block, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+        let verdict_of = verdict(&format!("{text}{claims}"));
+        assert!(verdict_of.accepted, "{verdict_of:?}");
+        let words = verdict_of.in_words();
+        assert!(
+            words.contains("pods of StatefulSet prod/web could run\n"),
+            "{words}"
+        );
+        assert!(words.contains("data-web-0"), "{words}");
+        // Without them nobody knows the volume.
+        let verdict_of = verdict(&text);
+        assert!(!verdict_of.accepted);
+        let field = serde_json::to_value(&verdict_of.problems[0]).unwrap()["field"].clone();
+        assert!(
+            field
+                .as_str()
+                .unwrap()
+                .starts_with("spec.template.spec.containers[0]"),
+            "{field}"
+        );
+    }
+
+    #[test]
+    fn a_cron_jobs_pods_are_judged_as_well() {
+        let text = DEPLOYMENT.replace("COUNT", "none").replace("MORE", "");
+        let (head, template) = text.split_once("  template:").unwrap();
+        let template = template.replace('\n', "\n    ");
+        let head = head
+            .replace("apps/v1", "batch/v1")
+            .replace("Deployment", "CronJob");
+        let text = format!("{head}  jobTemplate:\n    spec:\n      template:{template}");
+        let verdict = verdict(&text);
+        let problem = serde_json::to_value(&verdict.problems[0]).unwrap();
+        assert_eq!(
+            problem["field"],
+            "spec.jobTemplate.spec.template.metadata.annotations.VirtletVCPUCount"
+        );
     }
 
     #[test]

@@ -75,9 +75,10 @@ impl Entry<'_> {
         }
     }
 
-    fn attempt(&self, client: &Client<'_>, keeping: Keeping) -> Result<Added, PullError> {
+    fn attempt(&self, client: &Client, keeping: Keeping) -> Result<Added, PullError> {
         let retries = self.order.retries;
-        let mut download = Download::begin(client, self.pulling, keeping, retries, self.observer)?;
+        let mut download =
+            Download::begin(client, Some(self.pulling), keeping, retries, self.observer)?;
         let url = client.url().to_string();
         self.refuse_unsound(&download, &url)?;
         self.begins(&url, download.total(), download.kept());
@@ -175,7 +176,7 @@ impl Entry<'_> {
 
 /// Refuses what a server calls a page, unless its first bytes are an image's;
 /// those that were read for it.
-fn refuse_page(download: &mut Download<'_>, url: &str) -> Result<Vec<u8>, PullError> {
+pub(super) fn refuse_page(download: &mut Download<'_>, url: &str) -> Result<Vec<u8>, PullError> {
     /// So many bytes show a boot sector.
     const SECTOR: u64 = 512;
     let mut start = Vec::new();

@@ -28,8 +28,10 @@ pub enum PullErrorKind {
     Denied,
     /// The server is in a network from where no images of VMs may come.
     Closed,
-    /// The server cannot be reached, or is not who it should be.
+    /// The server cannot be reached.
     Unreachable,
+    /// Nobody vouches for the server.
+    Untrusted,
     /// The server is there, but cannot answer now.
     Busy,
     /// The connection was lost, too often.
@@ -144,6 +146,7 @@ impl PullError {
                 | PullErrorKind::Denied
                 | PullErrorKind::Closed
                 | PullErrorKind::Unreachable
+                | PullErrorKind::Untrusted
                 | PullErrorKind::Store(StoreErrorKind::Digest)
         )
     }

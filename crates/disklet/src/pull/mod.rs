@@ -6,6 +6,7 @@ mod file;
 mod http;
 mod observer;
 mod origin;
+mod passing;
 mod tenant;
 
 use std::fs::File;
@@ -21,8 +22,10 @@ use crate::store::{Added, Provenance, Store};
 use entry::Entry;
 
 pub use error::{PullError, PullErrorKind};
+pub use http::WebDisk;
 pub use observer::{Beginning, Observer, Teller};
 pub use origin::Origin;
+pub use passing::{Passing, read_once};
 pub use tenant::{Tenant, ensure_for};
 
 /// An image that shall come into the store.

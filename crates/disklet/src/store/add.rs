@@ -233,13 +233,13 @@ fn lack_of_room<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e io::Error> {
 }
 
 /// Hashes what is read.
-struct Hashed<'s, R> {
-    stream: &'s mut R,
+pub(crate) struct Hashed<R> {
+    stream: R,
     hash: sha2::Sha256,
 }
 
-impl<'s, R: Read> Hashed<'s, R> {
-    fn new(stream: &'s mut R) -> Self {
+impl<R: Read> Hashed<R> {
+    pub(crate) fn new(stream: R) -> Self {
         Self {
             stream,
             hash: sha2::Sha256::new(),
@@ -247,14 +247,14 @@ impl<'s, R: Read> Hashed<'s, R> {
     }
 
     /// The digest of the whole, what nobody has read included.
-    fn finish(mut self) -> io::Result<Sha256> {
+    pub(crate) fn finish(mut self) -> io::Result<Sha256> {
         io::copy(&mut self, &mut io::sink())?;
         let hash: [u8; 32] = self.hash.finalize().into();
         Ok(Sha256::from_bytes(hash))
     }
 }
 
-impl<R: Read> Read for Hashed<'_, R> {
+impl<R: Read> Read for Hashed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.stream.read(buffer)?;
         self.hash.update(&buffer[..length]);

@@ -37,6 +37,7 @@ use disklet_core::units::ByteSize;
 use serde::{Deserialize, Serialize};
 use sha2::Digest;
 
+pub(crate) use add::Hashed;
 pub use add::{Added, Incoming};
 use directories::For;
 pub use error::{StoreError, StoreErrorKind};

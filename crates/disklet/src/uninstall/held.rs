@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use disklet::cluster::names::{AGENT, CLAIM_FINALIZER, VM_FINALIZER};
-use disklet_core::launch::pod::NODE_LABEL;
+use disklet_core::launch::pod::{NODE_LABEL, POOL_LABEL};
 
 use super::cluster::{Cluster, failed, is_absent};
 use super::{Refusal, tell};
@@ -33,7 +33,7 @@ impl Cluster {
         self.take_label_off().await
     }
 
-    async fn take_off<K>(
+    pub(super) async fn take_off<K>(
         &self,
         finalizer: &str,
         kind: &str,
@@ -61,7 +61,12 @@ impl Cluster {
     }
 
     /// Lists are replaced as a whole: not over what somebody else has written.
-    async fn free<K>(&self, finalizer: &str, api: &Api<K>, object: K) -> Result<(), kube::Error>
+    pub(super) async fn free<K>(
+        &self,
+        finalizer: &str,
+        api: &Api<K>,
+        object: K,
+    ) -> Result<(), kube::Error>
     where
         K: ResourceExt + Clone + DeserializeOwned + Debug,
     {
@@ -105,7 +110,9 @@ impl Cluster {
                 ));
                 continue;
             }
-            let patch = json!({"metadata": {"labels": {label: null}}});
+            let mut labels = of_pools(&node);
+            labels.insert(label.to_owned(), Value::Null);
+            let patch = json!({"metadata": {"labels": labels}});
             let (name, patching) = (node.name_any(), self.patching());
             match api.patch(&name, &patching, &Patch::Merge(&patch)).await {
                 Err(error) if !is_absent(&error) => return Err(failed(&what, &error)),
@@ -126,6 +133,13 @@ impl Cluster {
 
 fn has(object: &impl ResourceExt, finalizer: &str) -> bool {
     object.finalizers().iter().any(|found| found == finalizer)
+}
+
+/// The labels of its pools, to be taken off.
+fn of_pools(node: &Node) -> Map<String, Value> {
+    let labels = node.labels().keys();
+    let ours = labels.filter(|label| label.starts_with(POOL_LABEL.0));
+    ours.map(|label| (label.clone(), Value::Null)).collect()
 }
 
 /// Whether this is what an agent has written: the label of its node.

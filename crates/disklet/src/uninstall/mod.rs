@@ -1,6 +1,8 @@
 //! `disklet uninstall`: takes from a cluster what `disklet install` has given it.
 
+mod agentless;
 mod cluster;
+mod forsaken;
 mod held;
 mod ours;
 mod remove;
@@ -42,7 +44,8 @@ pub(crate) struct UninstallArgs {
     /// nodes have freed everything. Lost are: what guests have not written to their
     /// disks yet, root overlays, clones and ephemeral volumes, and the VM objects
     /// themselves. Claims and disks at servers stay. VM pods that a Deployment or its
-    /// like makes are not deleted: scale it to 0 before
+    /// like makes are not deleted: scale it to 0 before. If the namespace is not there
+    /// any more, VMs are let go of as soon as nothing of them runs
     #[arg(long)]
     force: bool,
 

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
@@ -12,6 +13,7 @@ use serde_json::Value;
 use super::cluster::{Cluster, failed, is_absent};
 use super::ours::{ALL, BINDING, DEFINITION, Ours, is_agent, is_made_at_run_time};
 use super::{Refusal, tell};
+use crate::install::NODE_OF;
 
 const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "disklet");
 /// The label of the controllers' pods.
@@ -42,8 +44,11 @@ impl Cluster {
         let definition = (!keeps_vms).then_some(DEFINITION);
         let mut removed = 0;
         for object in definition.iter().chain(&ALL) {
-            if is_agent(object) && !self.dry_run {
-                self.demand_that_none_came(patience).await?;
+            if is_agent(object) {
+                if !self.dry_run {
+                    self.demand_that_none_came(patience).await?;
+                }
+                removed += self.remove_of_nodes().await?;
             }
             removed += usize::from(self.remove(object).await?);
         }
@@ -80,8 +85,24 @@ impl Cluster {
         })
     }
 
+    /// Agents and libvirts of nodes that have one of their own, in the order of names:
+    /// agents first. How many there were.
+    async fn remove_of_nodes(&self) -> Result<usize, Refusal> {
+        let api: Api<DaemonSet> = Api::namespaced(self.client.clone(), &self.namespace);
+        let (label, value) = PART_OF;
+        let ours = ListParams::default().labels(&format!("{label}={value},{NODE_OF}"));
+        let found = api.list(&ours).await;
+        let found = found.map_err(|error| failed("DaemonSets cannot be listed", &error))?;
+        let mut removed = 0;
+        for set in found {
+            let what = format!("DaemonSet {}/{}", self.namespace, set.name_any());
+            removed += usize::from(self.delete(&what, &api, &set).await?);
+        }
+        Ok(removed)
+    }
+
     /// Whether there was something to remove.
-    async fn remove(&self, object: &Ours) -> Result<bool, Refusal> {
+    pub(super) async fn remove(&self, object: &Ours) -> Result<bool, Refusal> {
         let what = match object.is_namespaced {
             true => format!("{} {}/{}", object.kind, self.namespace, object.name),
             false => format!("{} {}", object.kind, object.name),

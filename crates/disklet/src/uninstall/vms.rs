@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
 
+use disklet::cluster::agents::Absences;
 use disklet::cluster::names::POD_FINALIZER;
 use disklet_core::crd::{GROUP, VERSION};
 use disklet_core::launch::pod::VM_LABEL;
@@ -131,12 +132,21 @@ impl Cluster {
         if self.dry_run {
             return Ok(());
         }
-        let begun = Instant::now();
+        let is_forsaken = self.is_forsaken().await?;
+        if is_forsaken {
+            self.be_asked_no_more().await?;
+        }
+        let (begun, mut absences) = (Instant::now(), Absences::default());
         loop {
             let left = self.vms().await?;
             if !left.exist() {
                 return Ok(());
             }
+            if is_forsaken {
+                self.let_go_of(&left.on_nodes).await?;
+            }
+            let vm_pods = left.on_nodes.iter().filter(|pod| !is_of_vm_object(pod));
+            self.let_go_without_agents(vm_pods, &mut absences).await?;
             if begun.elapsed() > patience {
                 return Err(still_there(&left));
             }

@@ -31,6 +31,7 @@ use disklet_core::launch::pod::Settings;
 
 use certificates::{Keeper, Place, Served};
 pub(crate) use judge::judge;
+pub(crate) use pods::{ASKED, ASKS};
 pub(crate) use review::THE_CLUSTERS;
 use serve::Server;
 

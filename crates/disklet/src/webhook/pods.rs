@@ -1,31 +1,55 @@
 //! VM pods: a launcher takes the place of one that is created, and stays there
 //! when it is updated. Other pods are let through as they are.
+//!
+//! ```text
+//!   pod --verdict--> launcher --webhooks of others--> valid::verdict --> stored
+//! ```
 
-use std::collections::BTreeSet;
+mod valid;
 
 use disklet::cluster::words::sentence;
 use disklet_core::launch::pod::Settings;
-use disklet_core::launch::vm_pod::{is_launcher, is_vm, kept, launcher, no_mapping, original};
+use disklet_core::launch::vm_pod::{
+    MIRROR, is_launcher, is_vm, kept, launcher, no_mapping, original,
+};
 use serde_json::{Value, json};
 
+use super::claims::Claims;
 use super::judge::judge_pod;
 use super::review::{Request, Verdict, few, is_about_a_field, message, named, namespace};
 
+pub(super) use valid::verdict as last_verdict;
+
+/// On a VM pod that nobody wants: who tries to create it would like to know whether we are
+/// asked.
+pub(crate) const ASKS: &str = "disklet.io/asks";
+/// What such a one is told. It comes before whatever else could refuse a pod that is only
+/// tried, but for other webhooks that change pods, and are asked before ours.
+pub(crate) const ASKED: &str = "metadata.annotations.disklet.io/asks: Disklet's webhook is asked";
+
 /// What is to be said to a pod that is written.
-pub(super) fn verdict(
-    request: &Request,
-    settings: &Settings,
-    blocks: &BTreeSet<String>,
-) -> Verdict {
+pub(super) fn verdict(request: &Request, settings: &Settings, claims: &Claims) -> Verdict {
     match request.operation.as_str() {
         _ if request.is_of_the_cluster() => Verdict::default(),
-        "CREATE" if is_vm(&request.object) => created(request, settings, blocks),
+        "CREATE" if is_of_kubelet(&request.object) => Verdict::default(),
+        "CREATE" if is_vm(&request.object) && only_asks(request) => refused(ASKED.to_owned()),
+        "CREATE" if is_vm(&request.object) => created(request, settings, claims),
         "UPDATE" if is_launcher(&request.old_object) => updated(request),
         _ => Verdict::default(),
     }
 }
 
-fn created(request: &Request, settings: &Settings, blocks: &BTreeSet<String>) -> Verdict {
+fn only_asks(request: &Request) -> bool {
+    request.dry_run == Some(true) && request.object["metadata"]["annotations"][ASKS].is_string()
+}
+
+/// Whether it shows what a kubelet runs of its own. That is no VM, and stays as it is
+/// whatever anybody answers.
+fn is_of_kubelet(pod: &Value) -> bool {
+    !pod["metadata"]["annotations"][MIRROR].is_null() && !is_launcher(pod)
+}
+
+fn created(request: &Request, settings: &Settings, claims: &Claims) -> Verdict {
     // One that is a launcher already, such as one from a backup, is made anew: what
     // somebody else says that a launcher is means nothing.
     let object = match is_launcher(&request.object) {
@@ -40,15 +64,16 @@ fn created(request: &Request, settings: &Settings, blocks: &BTreeSet<String>) ->
     }
     let judged = judge_pod(&named(&object, request), &namespace(request));
     let notices = judged.notices.iter();
+    let notices = notices.filter(|notice| is_about_a_field(notice));
     let warnings: Vec<_> = notices
-        .filter(|notice| is_about_a_field(notice))
         .map(sentence)
+        .chain(doubts(&object, claims))
         .collect();
     let warnings = few(&warnings);
     let refusal = message(&judged.problems);
     let patch = match (&refusal, &judged.pod) {
         (None, Some(vm)) => {
-            let made = launcher(&object, vm, blocks, settings);
+            let made = launcher(&object, vm, &claims.blocks, settings);
             if let Some(refusal) = too_large(&made) {
                 return refused(refusal);
             }
@@ -61,6 +86,21 @@ fn created(request: &Request, settings: &Settings, blocks: &BTreeSet<String>) ->
         warnings,
         patch,
     }
+}
+
+/// A claim that turns out to be a device is then not what the kubelet expects, and it alone
+/// says so, in its own words.
+fn doubts(pod: &Value, claims: &Claims) -> Vec<String> {
+    let volumes = pod["spec"]["volumes"].as_array();
+    let volumes = volumes.into_iter().flatten().enumerate();
+    let doubts = volumes.filter_map(|(index, volume)| {
+        let claim = volume["persistentVolumeClaim"]["claimName"].as_str()?;
+        let why = claims.unknown.get(claim)?.in_words(claim);
+        Some(format!(
+            "spec.volumes[{index}].persistentVolumeClaim.claimName: {why}"
+        ))
+    });
+    doubts.collect()
 }
 
 /// The API server takes no more, keys and values of all annotations together.
@@ -95,12 +135,11 @@ fn updated(request: &Request) -> Verdict {
             patch: difference(new, &kept),
             ..Verdict::default()
         },
-        Err(changed) => refused(format!(
-            "{}: a VM pod stays as it was created (help: delete the pod, and create it anew)",
-            changed.0
-        )),
+        Err(changed) => refused(format!("{}: {STAYS}", changed.0)),
     }
 }
+
+const STAYS: &str = "a VM pod stays as it was created (help: delete the pod, and create it anew)";
 
 fn refused(why: String) -> Verdict {
     Verdict {
@@ -126,6 +165,8 @@ fn difference(from: &Value, to: &Value) -> Vec<Value> {
     patch
 }
 
+#[cfg(test)]
+mod as_planned;
 #[cfg(test)]
 #[path = "pods/tests.rs"]
 mod tests;

@@ -14,6 +14,7 @@ use disklet_core::names::Namespace;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::claims::Claims;
 use super::judge::judge;
 use super::pods;
 
@@ -33,11 +34,10 @@ const LONGEST_UID: usize = 128;
 /// What an API server wants to know.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Question<'q> {
-    /// Whether an object can be as it is.
-    Valid,
-    /// What a pod has to be, if launchers are like this, and these of its claims are
-    /// devices.
-    Changed(&'q Settings, &'q BTreeSet<String>),
+    /// Whether an object can be as it is, if launchers are like this.
+    Valid(&'q Settings),
+    /// What a pod has to be, if launchers are like this, and this is known of its claims.
+    Changed(&'q Settings, &'q Claims),
 }
 
 /// Claims of a VM pod that is created, of which it does not say what they are.
@@ -107,6 +107,9 @@ pub(super) struct Request {
     #[serde(default)]
     name: Option<String>,
     pub(super) operation: String,
+    /// Nothing comes of it.
+    #[serde(default)]
+    pub(super) dry_run: Option<bool>,
     #[serde(default)]
     pub(super) object: Value,
     #[serde(default)]
@@ -171,9 +174,12 @@ pub(super) fn answer(body: &[u8], question: Question<'_>) -> Result<(Vec<u8>, Ou
         return Err(Malformed("its request has no uid of a request".to_owned()));
     }
     let verdict = match question {
-        Question::Valid => verdict(&request),
-        Question::Changed(settings, blocks) if request.is_of_pod() => {
-            pods::verdict(&request, settings, blocks)
+        Question::Valid(settings) if request.is_of_pods_kind() => {
+            pods::last_verdict(&request, settings)
+        }
+        Question::Valid(_) => verdict(&request),
+        Question::Changed(settings, claims) if request.is_of_pod() => {
+            pods::verdict(&request, settings, claims)
         }
         // Pods are changed, and nothing else.
         Question::Changed(..) => Verdict::default(),
@@ -206,7 +212,12 @@ pub(super) fn answer(body: &[u8], question: Question<'_>) -> Result<(Vec<u8>, Ou
 
 impl Request {
     fn is_of_pod(&self) -> bool {
-        self.kind.group.is_empty() && self.kind.kind == "Pod" && !self.is_of_part()
+        self.is_of_pods_kind() && !self.is_of_part()
+    }
+
+    /// Whether it is about a pod, or a part of one that has a pod's form.
+    fn is_of_pods_kind(&self) -> bool {
+        self.kind.group.is_empty() && self.kind.kind == "Pod"
     }
 
     /// Whether it is about what the cluster itself runs by. Older API servers ask about
@@ -216,7 +227,7 @@ impl Request {
     }
 
     /// Whether it is about a subresource.
-    fn is_of_part(&self) -> bool {
+    pub(super) fn is_of_part(&self) -> bool {
         self.sub_resource
             .as_deref()
             .is_some_and(|it| !it.is_empty())

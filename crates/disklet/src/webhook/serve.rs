@@ -2,7 +2,6 @@
 
 mod peers;
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::pending;
 use std::net::IpAddr;
@@ -27,13 +26,17 @@ use tracing::debug;
 use disklet_core::launch::pod::Settings;
 
 use self::peers::{Peer, Peers};
+use super::claims::{self, Claims};
 use super::review::{self, Outcome, Question, Unsaid};
-use super::{Counts, MUTATE, VALIDATE, claims};
+use super::{Counts, MUTATE, VALIDATE};
 
 /// So many are connected at the same time, at most.
 const MOST_CONNECTIONS: usize = 512;
 /// So many requests are judged at the same time, at most.
 const MOST_JUDGED: usize = 8;
+/// For so many the cluster is asked about claims at the same time, at most. They wait, and
+/// keep nobody from being judged.
+const MOST_LOOKED_UP: usize = 16;
 /// The API server takes objects of 3 MiB at most, and an update has two.
 const LARGEST_BODY: usize = 8 << 20;
 /// Hardly any body is larger. What is, waits until it may be sent: some at the same
@@ -61,6 +64,7 @@ pub(super) struct Server<C> {
 struct Shared<C> {
     judged: Semaphore,
     large: Semaphore,
+    looked_up: Semaphore,
     counts: Arc<C>,
     launcher: Arc<Settings>,
     client: Option<Client>,
@@ -74,6 +78,7 @@ impl<C: Counts> Server<C> {
         let shared = Arc::new(Shared {
             judged: Semaphore::new(MOST_JUDGED),
             large: Semaphore::new(MOST_LARGE),
+            looked_up: Semaphore::new(MOST_LOOKED_UP),
             counts: self.counts,
             launcher: Arc::new(self.launcher),
             client: self.client,
@@ -200,12 +205,24 @@ impl<C: Counts> Shared<C> {
         response
     }
 
-    /// The claims of a VM pod that are devices, as far as that is not said.
-    async fn blocks(&self, body: &[u8]) -> BTreeSet<String> {
-        match (&self.client, Unsaid::of(body)) {
-            (Some(client), Some(unsaid)) => claims::blocks(client, &unsaid).await,
-            _ => BTreeSet::new(),
-        }
+    /// What is known of a VM pod's claims of which the pod says nothing. Who asks for many
+    /// holds up its own requests only.
+    async fn claims(&self, body: &Bytes, peer: &Peer) -> Claims {
+        let Some(client) = &self.client else {
+            return Claims::default();
+        };
+        let unsaid = {
+            let (body, _turn) = (body.clone(), self.judged.acquire().await);
+            tokio::task::spawn_blocking(move || Unsaid::of(&body)).await
+        };
+        let Ok(Some(unsaid)) = unsaid else {
+            return Claims::default();
+        };
+        let turn = async {
+            let of_peer = peer.looked_up.acquire().await;
+            (of_peer, self.looked_up.acquire().await)
+        };
+        claims::look(client, &unsaid, turn).await
     }
 
     /// The body, as far as it comes in time.
@@ -245,19 +262,19 @@ impl<C: Counts> Shared<C> {
             Ok(body) => body,
             Err((status, why)) => return no(status, why),
         };
+        let claims = match mutates {
+            true => self.claims(&body, peer).await,
+            false => Claims::default(),
+        };
         let Ok(_turn) = self.judged.acquire().await else {
             return no(StatusCode::SERVICE_UNAVAILABLE, "ending".to_owned());
-        };
-        let blocks = match mutates {
-            true => self.blocks(&body).await,
-            false => BTreeSet::new(),
         };
         // A computation, which must not hold up who only waits.
         let launcher = Arc::clone(&self.launcher);
         let answer = tokio::task::spawn_blocking(move || {
             let question = match mutates {
-                true => Question::Changed(&launcher, &blocks),
-                false => Question::Valid,
+                true => Question::Changed(&launcher, &claims),
+                false => Question::Valid(&launcher),
             };
             review::answer(&body, question)
         });

@@ -173,15 +173,20 @@ fn the_webhook_leads_to_the_controllers_and_is_in_nobodys_way() {
                 client["caBundle"].is_null(),
                 "it is the controllers' to write"
             );
-            assert_eq!(webhook["failurePolicy"], "Ignore");
             assert_eq!(webhook["sideEffects"], "None");
-            assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= 5);
+            assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= 10);
+            // Of pods only launchers are sent, and nobody waits but who changes one.
+            let launchers = serde_json::json!([{"key": "disklet.io/vm", "operator": "Exists"}]);
+            let sends_launchers = webhook["objectSelector"]["matchExpressions"] == launchers;
             for rule in webhook["rules"].as_array().unwrap() {
-                assert_eq!(
-                    rule["apiGroups"],
-                    serde_json::json!(["disklet.io"]),
-                    "others are not sent"
-                );
+                let is_ours = rule["apiGroups"] == serde_json::json!(["disklet.io"]);
+                assert!(is_ours || sends_launchers, "others are not sent");
+                let changes = rule["operations"] == serde_json::json!(["UPDATE"]);
+                let policy = match sends_launchers && changes {
+                    true => "Fail",
+                    false => "Ignore",
+                };
+                assert_eq!(webhook["failurePolicy"], policy);
             }
         }
     }
@@ -202,9 +207,11 @@ fn pods_are_created_without_us() {
             assert_eq!(client["service"]["path"], "/mutate");
             assert!(client["caBundle"].is_null());
             assert_eq!(webhook["sideEffects"], "None");
-            assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= 5);
             let operations = &webhook["rules"][0]["operations"];
             let is_creation = *operations == serde_json::json!(["CREATE"]);
+            // All pods are sent when they are created, and wait while nobody answers.
+            let at_most = if is_creation { 5 } else { 10 };
+            assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= at_most);
             assert_eq!(
                 webhook["rules"][0]["resources"],
                 serde_json::json!(["pods"])

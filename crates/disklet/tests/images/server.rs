@@ -206,17 +206,24 @@ impl Reply {
     pub(crate) fn file(request: &Request, bytes: &[u8], etag: &str) -> Self {
         let range = request.headers.get("range");
         let same = request.headers.get("if-range").is_none_or(|it| it == etag);
-        let from = range.filter(|_| same).map(|range| {
-            let from = range.strip_prefix("bytes=").unwrap();
-            from.strip_suffix('-').unwrap().parse::<usize>().unwrap()
+        let length = bytes.len();
+        let part = range.filter(|_| same).map(|range| {
+            let (from, to) = range
+                .strip_prefix("bytes=")
+                .unwrap()
+                .split_once('-')
+                .unwrap();
+            let last = to.parse().map_or(length, |to: usize| length.min(to + 1));
+            (from.parse::<usize>().unwrap(), last)
         });
-        let reply = match from {
-            Some(from) if from >= bytes.len() => Self::status(416),
-            Some(from) => {
-                let length = bytes.len();
-                let part = format!("bytes {from}-{}/{length}", length - 1);
+        let reply = match part {
+            Some((from, _)) if from >= length => {
+                Self::status(416).header("Content-Range", &format!("bytes */{length}"))
+            }
+            Some((from, end)) => {
+                let part = format!("bytes {from}-{}/{length}", end - 1);
                 let mut reply = Self::status(206).header("Content-Range", &part);
-                reply.body = bytes[from..].to_vec();
+                reply.body = bytes[from..end].to_vec();
                 reply
             }
             None => Self::whole(bytes),
@@ -250,6 +257,23 @@ impl Reply {
     pub(crate) fn framed(self, framing: Framing) -> Self {
         Self { framing, ..self }
     }
+}
+
+/// The address of somebody who says this, whatever is asked.
+pub(crate) fn saying(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            // All of the question: else the end would be a reset.
+            let (mut asked, mut byte) = (Vec::new(), [0]);
+            while !asked.ends_with(b"\r\n\r\n") && socket.read(&mut byte).is_ok_and(|n| n == 1) {
+                asked.push(byte[0]);
+            }
+            let _ = socket.write_all(answer.as_bytes());
+        }
+    });
+    format!("http://{address}/x")
 }
 
 /// An address at which nobody answers.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::scratch::{Outcome, Scratch, digest, noise};
-use crate::server::{Framing, Reply, Server, nobody};
+use crate::server::{Framing, Reply, Server, nobody, saying};
 
 const NOTHING: [&str; 0] = [];
 
@@ -81,6 +81,23 @@ fn what_a_user_meets_is_told_in_one_message_and_nothing_stays() {
         ),
         (server.url("/nowhere"), "leads on, but not where to"),
         (nobody(), "the server cannot be reached: "),
+        (nobody(), "help: nobody listens there: check the address"),
+        (
+            saying("SSH-2.0-OpenSSH_9.2\r\n"),
+            "the server's answer makes no sense: ",
+        ),
+        (
+            saying("HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n"),
+            "the server's answer makes no sense: ",
+        ),
+        (
+            saying("HTTP/1.1 200 OK\r\nno header\r\n\r\n"),
+            "help: check the address and the port: something else than a web server",
+        ),
+        (
+            saying(""),
+            "the server ends the connection without an answer",
+        ),
         (
             "http://no-such-host.invalid/x".to_owned(),
             "the name no-such-host.invalid cannot be looked up: ",

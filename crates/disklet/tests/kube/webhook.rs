@@ -10,6 +10,11 @@ use super::controller::{Controller, NAMESPACE, have_rights};
 
 const SECRET: [&str; 4] = ["-n", NAMESPACE, "get", "secret/disklet-webhook"];
 
+const CONFIGURATIONS: [&str; 2] = [
+    "validatingwebhookconfiguration/disklet-webhook",
+    "mutatingwebhookconfiguration/disklet-webhook",
+];
+
 /// It goes with this.
 pub(crate) struct Webhook(());
 
@@ -22,8 +27,8 @@ fn installed() -> Vec<Value> {
     let parts = text
         .split("\n---\n")
         .filter(|part| part.contains("disklet-webhook\n"));
-    let objects =
-        parts.filter(|part| part.contains("kind: Service\n") || part.contains("kind: Validating"));
+    let kinds = ["kind: Service\n", "kind: Validating", "kind: Mutating"];
+    let objects = parts.filter(|part| kinds.iter().any(|kind| part.contains(kind)));
     objects
         .map(|part| {
             kubectl_with(
@@ -58,7 +63,7 @@ impl Webhook {
     pub(crate) fn installed() -> Self {
         have_rights();
         let objects = installed();
-        assert_eq!(objects.len(), 2, "{objects:#?}");
+        assert_eq!(objects.len(), 3, "{objects:#?}");
         for mut object in objects {
             if object["kind"] == "Service" {
                 object["spec"]["selector"] = Value::Null;
@@ -97,18 +102,24 @@ impl Webhook {
         controller
     }
 
-    /// Has the Service lead to these, and waits until API servers find and believe them.
-    pub(crate) fn reached_at(&self, controllers: &[&Controller]) {
-        let subset = |controller: &&Controller| {
-            let ports = json!([{"name": "webhook", "port": controller.webhook}]);
+    /// Has the Service lead to these ports of this computer.
+    pub(crate) fn lead_to(&self, ports: &[u16]) {
+        let subset = |port: &u16| {
+            let ports = json!([{"name": "webhook", "port": port}]);
             json!({"addresses": [{"ip": this_computer()}], "ports": ports})
         };
-        let subsets: Vec<_> = controllers.iter().map(subset).collect();
+        let subsets: Vec<_> = ports.iter().map(subset).collect();
         let endpoints = json!({
             "apiVersion": "v1", "kind": "Endpoints",
             "metadata": {"name": "disklet-webhook", "namespace": NAMESPACE}, "subsets": subsets,
         });
         kubectl_with(&["apply", "-f", "-"], &endpoints.to_string());
+    }
+
+    /// Has the Service lead to these, and waits until API servers find and believe them.
+    pub(crate) fn reached_at(&self, controllers: &[&Controller]) {
+        let ports: Vec<_> = controllers.iter().map(|it| it.webhook).collect();
+        self.lead_to(&ports);
         let wrong = "---\n{apiVersion: disklet.io/v1alpha1, kind: VM, metadata: {name: probe}, spec: {runing: true, domain: {}}}";
         // One of them: an API server stays with whom it has found.
         eventually("the webhook is asked", || {
@@ -146,24 +157,36 @@ impl Webhook {
         kubectl(&["-n", NAMESPACE, "delete", "secret/disklet-webhook"]);
     }
 
+    /// Whether each webhook of both configurations has one.
+    pub(crate) fn has_authorities(&self) -> bool {
+        CONFIGURATIONS.iter().all(|configuration| {
+            let object = kubectl(&["get", configuration, "-o", "json"]);
+            let object: Value = serde_json::from_str(&object).unwrap();
+            let mut webhooks = object["webhooks"].as_array().unwrap().iter();
+            webhooks.all(|it| it["clientConfig"]["caBundle"].is_string())
+        })
+    }
+
+    /// Takes the authority of the first webhook away from both configurations.
     pub(crate) fn forget_authority(&self) {
         let patch = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
-        kubectl(&[
-            "patch",
-            "validatingwebhookconfiguration/disklet-webhook",
-            "--type=json",
-            "-p",
-            &patch.to_string(),
-        ]);
+        for configuration in CONFIGURATIONS {
+            kubectl(&[
+                "patch",
+                configuration,
+                "--type=json",
+                "-p",
+                &patch.to_string(),
+            ]);
+        }
     }
 }
 
 impl Drop for Webhook {
     fn drop(&mut self) {
-        kubectl_says(
-            &["delete", "validatingwebhookconfiguration/disklet-webhook"],
-            "",
-        );
+        for configuration in CONFIGURATIONS {
+            kubectl_says(&["delete", configuration], "");
+        }
         kubectl_says(&["-n", NAMESPACE, "delete", "service/disklet-webhook"], "");
     }
 }

@@ -64,9 +64,17 @@ impl Cluster {
     }
 
     /// An answer, or that none came in time.
-    fn wait<T>(&self, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    pub(super) fn wait<T>(
+        &self,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> kube::Result<T> {
         let hurries = || self.unwanted.is_set();
         self.runtime.block_on(in_time(request, hurries, PATIENCE))
+    }
+
+    /// For who waits as long as it takes.
+    pub(super) fn block_on<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime.block_on(what)
     }
 
     /// A VM, as text; nothing if it is gone.
@@ -295,7 +303,7 @@ pub(super) fn text_of(object: &impl Serialize, kind: &str, version: &str) -> Val
     value
 }
 
-fn unanswered(what: &str, error: kube::Error) -> Failure {
+pub(super) fn unanswered(what: &str, error: kube::Error) -> Failure {
     // What it has decided, it will decide again.
     let decided = matches!(&error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429);
     let failure = Failure::new(format!("the API server does not {what}")).because(error);

@@ -20,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 pub(super) struct Metrics {
     machines: Gauge,
     libvirt: Gauge,
+    waiting: Gauge,
     starts: Histogram,
     ends: Family<Ended, Counter>,
     pauses: Family<Paused, Counter>,
@@ -42,6 +43,15 @@ struct OfPool {
     pool: String,
 }
 
+/// Somebody waits.
+pub(super) struct Waits(Gauge);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// From a VM whose image is there to one whose image comes from far away.
 const BUCKETS: [f64; 9] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0];
 
@@ -50,6 +60,7 @@ impl Default for Metrics {
         Self {
             machines: Gauge::default(),
             libvirt: Gauge::default(),
+            waiting: Gauge::default(),
             starts: Histogram::new(BUCKETS),
             ends: Family::default(),
             pauses: Family::default(),
@@ -74,6 +85,11 @@ impl Metrics {
             self.machines.clone(),
         );
         ours.register("libvirt_up", "1 if libvirt answers", self.libvirt.clone());
+        ours.register(
+            "waiting",
+            "VMs that wait for storage that others use",
+            self.waiting.clone(),
+        );
         ours.register(
             "start_seconds",
             "From a launcher that listens to a guest that runs",
@@ -104,6 +120,12 @@ impl Metrics {
 
     pub(super) fn libvirt_answers(&self, it_does: bool) {
         self.libvirt.set(it_does.into());
+    }
+
+    /// One more waits, until this is dropped.
+    pub(super) fn waits(&self) -> Waits {
+        self.waiting.inc();
+        Waits(self.waiting.clone())
     }
 
     pub(super) fn started(&self, after: Duration) {

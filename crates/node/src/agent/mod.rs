@@ -12,16 +12,19 @@
 
 mod cluster;
 mod images;
+mod leases;
 mod link;
 mod machine;
 mod mappings;
 mod metrics;
 mod planning;
 mod pod;
+mod pools;
 mod profile;
 mod progress;
 mod status;
 mod tokens;
+mod upkeep;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
@@ -33,6 +36,7 @@ use std::time::Duration;
 
 use clap::Args;
 use disklet::cluster::health::{self, Health};
+use disklet::cluster::leases::Leases;
 use disklet::cluster::logs::{self, LogFormat};
 use disklet_core::config::Config;
 use disklet_core::names::PodUid;
@@ -41,10 +45,13 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use self::cluster::Cluster;
+pub(crate) use self::leases::{NodeLeases, Whose};
+
 use self::machine::{Machine, Told, Unwanted};
 use self::mappings::Mappings;
 use self::metrics::Metrics;
 use self::pod::{LauncherPod, uid_of};
+use self::pools::OwnPod;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::libvirt::{Event, Events, Libvirt};
@@ -88,6 +95,11 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "NAME", env = "POD_NAMESPACE")]
     namespace: Option<String>,
 
+    /// The agent's own pod, there: its annotations name pools beside those of the
+    /// configuration
+    #[arg(long, value_name = "NAME", env = "POD_NAME", requires = "namespace")]
+    pod: Option<String>,
+
     /// How to log; DISKLET_LOG chooses what
     #[arg(long, value_enum, default_value_t = LogFormat::Json, value_name = "FORMAT")]
     log_format: LogFormat,
@@ -106,6 +118,8 @@ struct Shared {
     config: Config,
     metrics: Metrics,
     cluster: Cluster,
+    /// None where nobody has said which namespace is ours.
+    leases: Option<NodeLeases>,
     mappings: Mappings,
     node: String,
     uri: String,
@@ -141,10 +155,11 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
         .build()
         .map_err(|error| Failure::new("no thread can be started").because(error))?;
     let metrics = Metrics::default();
+    let client = runtime.block_on(watch::client())?;
+    let own = runtime.block_on(own_pod(args, &client, &mut config))?;
     let health = runtime.block_on(serve_health(args.listen, metrics.registry(&config)))?;
     profile::install(&config)?;
-    let client = runtime.block_on(watch::client())?;
-    runtime.block_on(watch::label_node(&client, &args.node))?;
+    runtime.block_on(pools::label_node(&client, &args.node, &config))?;
     let uri = &args.connect;
     wait_for_libvirt(uri)?;
     trial::decide(&mut config, Some(uri))?;
@@ -154,10 +169,16 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
         .clone()
         .follow(client.clone(), args.namespace.clone());
     runtime.spawn(followed);
+    let cluster = Cluster::new(client.clone(), runtime.handle().clone(), &args.node);
+    let leases = node_leases(args, &client, &cluster)?;
+    if let Some(leases) = &leases {
+        sweep_leases(leases, &config, uri);
+    }
     let shared = Shared {
         config,
         metrics: metrics.clone(),
-        cluster: Cluster::new(client.clone(), runtime.handle().clone(), &args.node),
+        cluster,
+        leases,
         mappings,
         node: args.node.clone(),
         uri: uri.clone(),
@@ -168,18 +189,59 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<String> {
     };
     listen_to_libvirt(shared.uri.clone(), news.clone(), seen)?;
     let until_listed = health.hold();
-    let told = watch::pods(client, args.node.clone(), news.clone(), until_listed);
+    let told = watch::pods(
+        client.clone(),
+        args.node.clone(),
+        news.clone(),
+        until_listed,
+    );
     runtime.spawn(told);
     health.set_ready(true);
     tracing::info!(node = args.node, "the agent is ready");
     let shared = Arc::new(shared);
     images::keep(&shared);
+    upkeep::keep(&shared, client);
     Supervisor {
         shared,
+        own,
         machines: HashMap::new(),
         news,
     }
     .work(&heard)
+}
+
+async fn own_pod(
+    args: &AgentArgs,
+    client: &kube::Client,
+    config: &mut Config,
+) -> Result<Option<OwnPod>> {
+    match (&args.namespace, &args.pod) {
+        (Some(namespace), Some(pod)) => {
+            OwnPod::read(client, namespace, pod, config).await.map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What other nodes have a say in.
+fn node_leases(
+    args: &AgentArgs,
+    client: &kube::Client,
+    cluster: &Cluster,
+) -> Result<Option<NodeLeases>> {
+    let namespace = args.namespace.as_deref();
+    let leases = namespace.map(|namespace| Leases::new(client.clone(), namespace));
+    let leases = leases.map(|leases| NodeLeases::new(cluster.clone(), leases, &args.node));
+    leases.transpose()
+}
+
+/// What is not released now keeps others waiting until the next time, and harms nobody.
+fn sweep_leases(leases: &NodeLeases, config: &Config, uri: &str) {
+    let swept =
+        Libvirt::open(Some(uri)).and_then(|libvirt| leases.sweep(&Records::of(config), &libvirt));
+    if let Err(failure) = swept {
+        tracing::warn!("leases of this node were not looked through: {failure}");
+    }
 }
 
 /// Answers from the beginning, so that it shows what keeps the agent.
@@ -222,7 +284,7 @@ struct Seen {
 fn listen_to_libvirt(uri: String, news: Sender<News>, seen: Seen) -> Result<()> {
     let events = Events::new();
     interrupt::tell(events.sender.clone());
-    let first = Libvirt::open_telling(Some(&uri), &events)?;
+    let first = telling(&uri, &events)?;
     let Seen { metrics, health } = seen;
     metrics.libvirt_answers(true);
     std::thread::spawn(move || {
@@ -246,10 +308,17 @@ fn listen_to_libvirt(uri: String, news: Sender<News>, seen: Seen) -> Result<()> 
     Ok(())
 }
 
+/// A connection that tells of domains, and of devices that guests let go of.
+fn telling(uri: &str, events: &Events) -> Result<Libvirt> {
+    let libvirt = Libvirt::open_telling(Some(uri), events)?;
+    libvirt.tell_of_devices(events)?;
+    Ok(libvirt)
+}
+
 fn connect_again(uri: &str, events: &Events) -> Libvirt {
     loop {
         std::thread::sleep(Duration::from_millis(500));
-        if let Ok(libvirt) = Libvirt::open_telling(Some(uri), events) {
+        if let Ok(libvirt) = telling(uri, events) {
             return libvirt;
         }
     }
@@ -258,6 +327,7 @@ fn connect_again(uri: &str, events: &Events) -> Libvirt {
 /// Has a machine for every launcher pod, and none for others.
 struct Supervisor {
     shared: Arc<Shared>,
+    own: Option<OwnPod>,
     machines: HashMap<PodUid, Handle>,
     news: Sender<News>,
 }
@@ -289,6 +359,7 @@ impl Supervisor {
                 News::Domain(Event::Interrupted) => break,
                 News::Domain(Event::Lost) => self.tell_all(|| Told::Look),
                 News::Domain(event) => self.tell_all(|| Told::Domain(event)),
+                News::Pod(pod) if self.is_to_begin_anew(&pod) => break,
                 News::Pod(pod) => self.have(&pod),
                 News::Gone(uid) => self.lost(&uid),
                 News::Listed(uids) => self.free_others(&uids)?,
@@ -297,6 +368,15 @@ impl Supervisor {
             self.shared.metrics.count_machines(self.machines.len());
         }
         Ok(String::new())
+    }
+
+    /// The kubelet starts the next agent, which goes by other pools; VMs run on.
+    fn is_to_begin_anew(&self, pod: &Pod) -> bool {
+        let otherwise = self.own.as_ref().is_some_and(|own| own.says_otherwise(pod));
+        if otherwise {
+            tracing::info!("the annotations of this pod name other pools: the agent starts anew");
+        }
+        otherwise
     }
 
     fn tell_all(&self, told: impl Fn() -> Told) {

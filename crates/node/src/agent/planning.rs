@@ -10,6 +10,8 @@ use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostics, Origin, Severity};
 use disklet_core::facts::{Facts, ImageFact, Questions};
 use disklet_core::images::{Keyring, PullPolicy};
+use disklet_core::launch::{LeftOut, leave_out};
+use disklet_core::live::RunningVm;
 use disklet_core::manifest::{Input, Objects};
 use disklet_core::names::Sha256;
 use disklet_core::plan::{Claimed, Plan, Source};
@@ -60,6 +62,69 @@ struct Known<'k> {
     pod: &'k LauncherPod,
     texts: Vec<Value>,
     asked: BTreeSet<Reference>,
+    /// The VM runs: disks that only a new pod can carry are left out.
+    runs: bool,
+}
+
+/// What a VM object wants of a VM that runs by it.
+pub(super) struct Wish<'w> {
+    known: Known<'w>,
+    facts: Facts,
+    /// The plan that it would be started by, without what only a new pod can carry.
+    pub(super) plan: Plan,
+    pub(super) generation: Option<i64>,
+    /// Claims that are left out.
+    pub(super) left_out: Vec<LeftOut>,
+    #[expect(dead_code, reason = "kept for its drop")]
+    images: Reliance,
+}
+
+impl Wish<'_> {
+    /// How a disk of the plan comes into the VM, which has it not.
+    pub(super) fn addition(&self, disk: &str, vm: RunningVm) -> std::result::Result<Plan, NoPlan> {
+        let mut disks = self.plan.disks.iter();
+        let origin = disks.find(|it| it.name == disk).and_then(|it| it.origin);
+        let Some(origin) = origin else {
+            let why = "it is made for the VM, and is there from its start".to_owned();
+            return Err(NoPlan::Refused(why));
+        };
+        let (mut objects, mut diags) = self.known.objects();
+        objects.attach_nth(origin, vm);
+        let config = self.known.config;
+        let mut plans = resolve_asking(&objects, config, &self.facts, &mut diags).plans;
+        let plan = match plans.pop() {
+            Some(plan) if diags.errors() == 0 => plan,
+            _ => return Err(NoPlan::Refused(in_words(diags))),
+        };
+        // One without a name has that of its place, which another disk may still have.
+        match plan.disks.iter().all(|it| it.name == disk) {
+            true => Ok(plan),
+            false => Err(NoPlan::Refused(
+                "its place is taken while the VM runs\n  help: give the disk a name".to_owned(),
+            )),
+        }
+    }
+}
+
+/// Plans what a VM object that has changed wants, and has the images for it in the store.
+pub(super) fn wish<'w>(
+    cluster: &'w Cluster,
+    shared: &'w Shared,
+    pod: &'w LauncherPod,
+    earlier: &BTreeMap<String, String>,
+    progress: &Told<'_>,
+) -> std::result::Result<Wish<'w>, NoPlan> {
+    let (known, generation) = Known::of(cluster, shared, pod, true)?;
+    let left_out = known.left_out();
+    let (facts, plan, images) = known.plan(&shared.config, earlier, progress)?;
+    Ok(Wish {
+        known,
+        facts,
+        plan,
+        generation,
+        left_out,
+        images,
+    })
 }
 
 /// Plans a launcher's VM, and has its images in the store. `earlier` are those that
@@ -71,32 +136,12 @@ pub(super) fn plan(
     earlier: &BTreeMap<String, String>,
     progress: &Told<'_>,
 ) -> std::result::Result<Planned, NoPlan> {
-    let Some(vm) = cluster.vm(pod)? else {
-        return Err(NoPlan::Refused("the pod's VM object is gone".to_owned()));
-    };
-    let generation = vm["metadata"]["generation"].as_i64();
-    let config = &shared.config;
-    let mut known = Known {
-        cluster,
-        config,
-        mappings: &shared.mappings,
-        pod,
-        texts: vec![vm],
-        asked: BTreeSet::new(),
-    };
-    known.gather()?;
-    let store = Store::configured(config);
-    let fetched = known.fetch_images(&store, earlier, progress)?;
-    let unread = |error| Failure::new("the image store cannot be read").because(error);
-    let images = store.rely().map_err(unread)?;
-    let (objects, _) = known.objects();
-    let mut facts = known.facts(&objects)?;
-    // What was found for this tenant, not what a name stands for by now.
-    facts.images = fetched;
-    demand_images(&store, &facts)?;
-    let plan = known.resolve(&facts)?;
-    demand_supported(&plan)?;
+    let (known, generation) = Known::of(cluster, shared, pod, false)?;
+    let (_, plan, images) = known.plan(&shared.config, earlier, progress)?;
     demand_claims(&plan, pod)?;
+    if let Some(why) = pod.has_no_room_for(plan.domain.memory) {
+        return Err(NoPlan::Refused(why));
+    }
     Ok(Planned {
         plan,
         generation,
@@ -120,7 +165,7 @@ fn demand_images(store: &Store, facts: &Facts) -> Result<()> {
 /// have been made before anybody knew which volume a claim gets.
 fn demand_claims(plan: &Plan, pod: &LauncherPod) -> std::result::Result<(), NoPlan> {
     for disk in &plan.disks {
-        let Some(Claimed { claim, volume }) = &disk.claim else {
+        let Some(Claimed { claim, volume, .. }) = &disk.claim else {
             continue;
         };
         let by_kubelet = matches!(
@@ -145,7 +190,52 @@ fn demand_claims(plan: &Plan, pod: &LauncherPod) -> std::result::Result<(), NoPl
     Ok(())
 }
 
-impl Known<'_> {
+impl<'k> Known<'k> {
+    /// A VM, all that its plan looks for, and its generation.
+    fn of(
+        cluster: &'k Cluster,
+        shared: &'k Shared,
+        pod: &'k LauncherPod,
+        runs: bool,
+    ) -> std::result::Result<(Self, Option<i64>), NoPlan> {
+        let Some(vm) = cluster.vm(pod)? else {
+            return Err(NoPlan::Refused("the pod's VM object is gone".to_owned()));
+        };
+        let generation = vm["metadata"]["generation"].as_i64();
+        let mut known = Self {
+            cluster,
+            config: &shared.config,
+            mappings: &shared.mappings,
+            pod,
+            texts: vec![vm],
+            asked: BTreeSet::new(),
+            runs,
+        };
+        known.gather()?;
+        Ok((known, generation))
+    }
+
+    /// The plan, what it goes by, and its images, which are in the store.
+    fn plan(
+        &self,
+        config: &Config,
+        earlier: &BTreeMap<String, String>,
+        progress: &Told<'_>,
+    ) -> std::result::Result<(Facts, Plan, Reliance), NoPlan> {
+        let store = Store::configured(config);
+        let fetched = self.fetch_images(&store, earlier, progress)?;
+        let unread = |error| Failure::new("the image store cannot be read").because(error);
+        let images = store.rely().map_err(unread)?;
+        let (objects, _) = self.objects();
+        let mut facts = self.facts(&objects)?;
+        // What was found for this tenant, not what a name stands for by now.
+        facts.images = fetched;
+        demand_images(&store, &facts)?;
+        let plan = self.resolve(&facts)?;
+        demand_supported(&plan)?;
+        Ok((facts, plan, images))
+    }
+
     /// Fetches until nothing new is asked for.
     fn gather(&mut self) -> Result<()> {
         loop {
@@ -178,7 +268,31 @@ impl Known<'_> {
             };
             objects.read(&input, &self.pod.namespace, &mut diags);
         }
+        if self.runs {
+            self.leave_out(&mut objects);
+        }
         (objects, diags)
+    }
+
+    fn leave_out(&self, objects: &mut Objects) -> Vec<LeftOut> {
+        let Some(mut vm) = objects.vms.pop() else {
+            return Vec::new();
+        };
+        let left = leave_out(&mut vm, objects, &self.pod.carried);
+        objects.vms.push(vm);
+        left
+    }
+
+    /// The disks that only a new pod can carry.
+    fn left_out(&self) -> Vec<LeftOut> {
+        let whole = Self {
+            runs: false,
+            texts: self.texts.clone(),
+            asked: BTreeSet::new(),
+            ..*self
+        };
+        let (mut objects, _) = whole.objects();
+        self.leave_out(&mut objects)
     }
 
     fn facts(&self, objects: &Objects) -> Result<Facts> {

@@ -1,13 +1,15 @@
 //! A launcher pod, as far as the agent has to know it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use disklet::cluster::names::POD_FINALIZER;
+use disklet::cluster::names::{POD_FINALIZER, WANTED};
 use disklet_core::diag::{Diagnostics, Origin};
 use disklet_core::launch::protocol::How;
 use disklet_core::launch::vm_pod::{check, is_vm, original};
 use disklet_core::manifest::Input;
 use disklet_core::names::{Namespace, ObjectName, PodUid};
+use disklet_core::units::{ByteSize, parse_quantity};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
 use serde_json::Value;
 
@@ -34,20 +36,29 @@ pub(super) struct LauncherPod {
     pub(super) address: Option<String>,
     /// It is being deleted.
     pub(super) deleting: bool,
+    /// How long it has to end, if whoever deletes it has said so.
+    pub(super) grace: Option<Duration>,
     /// All is over, and nothing of it is started again.
     pub(super) over: bool,
     /// It waits until the agent has freed what it made.
     pub(super) held: bool,
     /// Whether the guest answers its readiness probe, if it has one.
     pub(super) answers: Option<bool>,
+    /// The generation of its VM object whose disks the guest shall have, if it is not the
+    /// one that it was made of.
+    pub(super) wanted: Option<i64>,
     /// Which start of its container runs now.
     pub(super) runs: Option<Incarnation>,
     /// The claims that the kubelet mounts or maps for it.
     pub(super) opened: BTreeSet<String>,
+    /// All claims that it names.
+    pub(super) carried: BTreeSet<String>,
     /// The Secrets for servers of images. The API server has put those of its
     /// ServiceAccount here, if its author named none.
     pub(super) pull_secrets: Vec<ObjectName>,
     restart: Restart,
+    /// What its container may use.
+    memory: Option<ByteSize>,
 }
 
 /// One run of a container: its ID at the runtime.
@@ -70,6 +81,7 @@ impl LauncherPod {
         let first = Self {
             vm: owner(pod, name).map(Vm::Object).or_else(|| vm_pod(pod))?,
             opened: opened(spec),
+            carried: carried(spec),
             pull_secrets: pull_secrets(spec),
             restart: match spec.restart_policy.as_deref() {
                 Some("Never") => Restart::Never,
@@ -78,7 +90,8 @@ impl LauncherPod {
             },
             ..Self::named(pod)?
         };
-        Some(first.later(pod))
+        let memory = memory(spec, first.container());
+        Some(Self { memory, ..first }.later(pod))
     }
 
     /// The same pod, as it is later. Whose it is was settled when it was first
@@ -89,9 +102,11 @@ impl LauncherPod {
         Self {
             address: status.and_then(|status| status.pod_ip.clone()),
             deleting: pod.metadata.deletion_timestamp.is_some(),
+            grace: grace(pod),
             over: matches!(phase, Some("Succeeded" | "Failed")),
             held: is_held(pod),
             answers: answers(pod, self.container()),
+            wanted: annotation(pod, WANTED).and_then(|it| it.parse().ok()),
             runs: running(pod, self.container()),
             ..self.clone()
         }
@@ -128,13 +143,17 @@ impl LauncherPod {
             vm: Vm::Forgotten,
             address: None,
             deleting: true,
+            grace: None,
             over: true,
             held: false,
             answers: None,
+            wanted: None,
             runs: None,
             opened: BTreeSet::new(),
+            carried: BTreeSet::new(),
             pull_secrets: Vec::new(),
             restart: Restart::Never,
+            memory: None,
         })
     }
 
@@ -154,6 +173,21 @@ impl LauncherPod {
         matches!(self.vm, Vm::Pod(_))
     }
 
+    /// Why a guest cannot have so much memory in this pod: QEMU would be ended as soon as
+    /// the guest used it.
+    pub(super) fn has_no_room_for(&self, memory: ByteSize) -> Option<String> {
+        let most = self.memory.filter(|most| *most < memory)?;
+        let field = match self.vm {
+            Vm::Pod(_) => "spec.containers[0].resources.limits.memory",
+            Vm::Object(_) | Vm::Forgotten => "spec.domain.memory",
+        };
+        Some(format!(
+            "{field}: the guest is to have {memory} of memory, and its launcher pod, made for less, may use {most}\n  \
+             help: delete the pod, so that one is made anew; if the VM names no memory, have controllers \
+             and nodes agree about defaultMemory: apply what disklet install --config prints"
+        ))
+    }
+
     /// Whether nothing of it will run any more.
     pub(super) fn is_done(&self) -> bool {
         self.over || (self.deleting && self.runs.is_none())
@@ -162,6 +196,14 @@ impl LauncherPod {
     pub(super) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+/// It need not be that of the spec: a node that is drained may leave pods more time, and
+/// somebody in a hurry less.
+fn grace(pod: &Pod) -> Option<Duration> {
+    let seconds = pod.metadata.deletion_grace_period_seconds?;
+    pod.metadata.deletion_timestamp.as_ref()?;
+    u64::try_from(seconds).ok().map(Duration::from_secs)
 }
 
 /// Which pod it is, whatever else it says.
@@ -189,10 +231,29 @@ fn opened(spec: &PodSpec) -> BTreeSet<String> {
     claims.map(|claim| claim.claim_name.clone()).collect()
 }
 
+fn carried(spec: &PodSpec) -> BTreeSet<String> {
+    let volumes = spec.volumes.iter().flatten();
+    let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.map(|claim| claim.claim_name.clone()).collect()
+}
+
+fn annotation<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    annotations.get(key).map(String::as_str)
+}
+
 fn pull_secrets(spec: &PodSpec) -> Vec<ObjectName> {
     let named = spec.image_pull_secrets.iter().flatten();
     let named = named.filter_map(|secret| ObjectName::parse(&secret.name).ok());
     named.collect()
+}
+
+/// The limit of a container, if it has one.
+fn memory(spec: &PodSpec, name: &str) -> Option<ByteSize> {
+    let mut containers = spec.containers.iter();
+    let ours = containers.find(|container| container.name == name)?;
+    let limits = ours.resources.as_ref()?.limits.as_ref()?;
+    parse_quantity(&limits.get("memory")?.0).ok()
 }
 
 /// The UID of the VM object that owns it.
@@ -326,6 +387,30 @@ mod tests {
             pod["metadata"]["annotations"]["kubernetes.io/target-runtime"] = json!("docker");
         };
         assert_eq!(annotated(of_another_runtime), None);
+    }
+
+    /// As when the nodes' `defaultMemory` is another than the controllers'.
+    #[test]
+    fn a_guest_has_no_more_memory_than_its_pod() {
+        let launcher = |change: fn(&mut Value)| LauncherPod::of(&pod(change)).unwrap();
+        let (small, large) = (ByteSize::from_bytes(1 << 30), ByteSize::from_bytes(4 << 30));
+        let limited = launcher(|pod| {
+            let limits = json!({"limits": {"memory": "1300Mi"}});
+            pod["spec"]["containers"] = json!([
+                {"name": "other", "resources": {"limits": {"memory": "1Mi"}}},
+                {"name": "vm", "resources": limits},
+            ]);
+        });
+        assert_eq!(limited.has_no_room_for(small), None);
+        let why = limited.has_no_room_for(large).unwrap();
+        assert!(
+            why.starts_with("spec.domain.memory: the guest is to have 4 GiB of memory")
+                && why.contains("may use 1.26 GiB")
+                && why.contains("disklet install --config"),
+            "{why}"
+        );
+        let unlimited = launcher(|_| {});
+        assert_eq!(unlimited.has_no_room_for(large), None);
     }
 
     /// Nobody else takes our finalizer away.

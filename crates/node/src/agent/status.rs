@@ -13,6 +13,8 @@ use super::pod::LauncherPod;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
     Running,
+    /// It starts when something is different.
+    Waiting(&'static str, String),
     /// The guest stands still.
     Paused(&'static str, String),
     /// It has ended well.
@@ -25,6 +27,7 @@ impl Standing {
     fn phase(&self) -> &'static str {
         match self {
             Self::Running => "Running",
+            Self::Waiting(..) => "Pending",
             Self::Paused(..) => "Paused",
             Self::Ended(_) => "Stopped",
             Self::Failed(..) => "Failed",
@@ -45,7 +48,7 @@ impl Standing {
                 "the guest runs, but does not answer its readiness probe",
             ),
             Self::Running => ("True", "Running", "the guest runs"),
-            Self::Paused(reason, why) => ("False", reason, why),
+            Self::Waiting(reason, why) | Self::Paused(reason, why) => ("False", reason, why),
             Self::Ended(why) => ("False", "Ended", why),
             Self::Failed(reason, why) => ("False", reason, why),
         }
@@ -76,7 +79,9 @@ pub(super) fn status(
         Standing::Running | Standing::Paused(..) => {
             condition("DisksReady", "True", "Prepared", "all disks are attached")
         }
-        Standing::Failed(reason, why) => condition("DisksReady", "False", reason, why),
+        Standing::Waiting(reason, why) | Standing::Failed(reason, why) => {
+            condition("DisksReady", "False", reason, why)
+        }
         Standing::Ended(_) => condition("DisksReady", "False", "Released", "no disk is attached"),
     };
     let disks = plan.filter(|_| standing.has_disks());
@@ -89,6 +94,33 @@ pub(super) fn status(
         "conditions": [condition("Ready", ready, reason, message), disks_ready],
         "disks": disks.iter().map(disk).collect::<Vec<_>>(),
     }))
+}
+
+/// What of the object only the next start can do, once there is or was such.
+pub(super) fn add_left(status: &mut Value, left: &[String], before: &Value, now: &str) {
+    const KIND: &str = "RestartRequired";
+    let mut said = before["conditions"].as_array().into_iter().flatten();
+    if left.is_empty() && !said.any(|condition| condition["type"] == KIND) {
+        return;
+    }
+    let message = format!("takes effect at the next start: {}", left.join("; "));
+    let (is, reason, message) = match left.is_empty() {
+        true => ("False", "UpToDate", "the guest has what its object says"),
+        false => ("True", "SpecChanged", message.as_str()),
+    };
+    let mut condition = json!({
+        "type": KIND,
+        "status": is,
+        "reason": reason,
+        "message": shortened(message),
+        "lastTransitionTime": now,
+    });
+    if let Some(generation) = status["observedGeneration"].as_i64() {
+        condition["observedGeneration"] = generation.into();
+    }
+    if let Some(conditions) = status["conditions"].as_array_mut() {
+        conditions.push(condition);
+    }
 }
 
 /// The agent's part of a VM pod's status: one condition. The kubelet has the rest.
@@ -205,6 +237,30 @@ mod tests {
             news(said("True", "now"), &Value::Null),
             Some(said("True", "now"))
         );
+    }
+
+    #[test]
+    fn what_waits_for_the_next_start_is_said_and_unsaid() {
+        let with = |left: &[&str], before: &Value| {
+            let left: Vec<_> = left.iter().map(|it| (*it).to_owned()).collect();
+            let mut status = said("True", "now");
+            add_left(&mut status, &left, before, "now");
+            status
+        };
+        let none = said("True", "then");
+        assert_eq!(with(&[], &none), said("True", "now"));
+        let waits = with(&["memory", "disk a"], &none);
+        let condition = &waits["conditions"][1];
+        assert_eq!(condition["status"], "True");
+        assert_eq!(
+            condition["message"],
+            "takes effect at the next start: memory; disk a"
+        );
+        assert!(news(waits.clone(), &none).is_some());
+        let over = with(&[], &waits);
+        assert_eq!(over["conditions"][1]["status"], "False");
+        assert!(news(over.clone(), &waits).is_some());
+        assert_eq!(news(with(&[], &over), &over), None);
     }
 
     #[test]

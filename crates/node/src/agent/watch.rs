@@ -6,14 +6,12 @@ use std::sync::mpsc::Sender;
 
 use disklet::cluster::health::Hold;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
-use serde_json::json;
 
 use super::News;
-use super::cluster::answered;
 use super::pod::uid_of;
 use crate::failure::{Failure, Result};
 
@@ -26,20 +24,6 @@ pub(super) async fn client() -> Result<kube::Client> {
                 .because(error)
                 .help("the agent runs in a pod, or with KUBECONFIG")
         })
-}
-
-/// VMs come only to nodes that can run them.
-pub(super) async fn label_node(client: &kube::Client, node: &str) -> Result<()> {
-    let nodes = Api::<Node>::all(client.clone());
-    let patch = json!({"metadata": {"labels": {"extraRuntime": "virtlet"}}});
-    let patch = Patch::Merge(&patch);
-    let params = PatchParams::default();
-    let labelled = answered(nodes.patch(node, &params, &patch)).await;
-    labelled.map(drop).map_err(|error| {
-        Failure::new(format!("node {node} cannot be labelled"))
-            .because(error)
-            .help("--node is the node's name in the cluster")
-    })
 }
 
 /// Tells of every change, and after a lost connection of what there is then. All

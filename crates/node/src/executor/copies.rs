@@ -1,5 +1,4 @@
-//! Copies of what is on this machine: clones, disk images of claims, UEFI
-//! variables.
+//! Files with the bytes of others: clones, disk images of claims, UEFI variables.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,14 +6,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use disklet_block::convert::Watch;
+use disklet_block::convert::{Watch, fitting_threads};
 use disklet_block::device::{Caching, FileDevice, Size as _};
 use disklet_block::error::{Error as BlockError, ErrorKind};
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
 use disklet_block::new_file::{Existing, NewFile, directory_of};
 use disklet_block::ops::clone as clone_image;
-use disklet_core::domain;
 use disklet_core::units::ByteSize;
 use rustix::fs::OFlags;
 
@@ -25,59 +23,62 @@ use super::volumes::{make_directory_of, own};
 use crate::failure::{Failure, Result, on, on_image};
 use crate::libvirt::QemuUser;
 
-/// What a clone is made of.
-pub(super) struct Master<'m> {
+/// A master on this machine.
+pub(super) struct Origin<'m> {
     /// Where it is to be opened.
     pub(super) path: &'m str,
     /// The path that a user knows it by.
-    pub(super) known_as: String,
-    pub(super) format: domain::Format,
+    pub(super) known_as: &'m str,
+    pub(super) format: Format,
 }
 
-/// A raw file with all bytes of a master, which nobody changes meanwhile. One
-/// that is there is complete.
+/// A clone of a master that nobody changes meanwhile.
 pub(super) fn clone(
     host: Host<'_>,
     file: &Path,
-    master: &Master<'_>,
+    master: &Origin<'_>,
     user: Option<QemuUser>,
     watch: &dyn Watch,
 ) -> Result<()> {
-    if file.exists() {
-        return Ok(());
-    }
-    let from = &master.known_as;
+    let from = master.known_as;
     let failed = |error| on_image(from, "cloned", error);
-    let format = match master.format {
-        domain::Format::Raw => Format::Raw,
-        domain::Format::Qcow2 => Format::Qcow2,
-    };
     let source = Host::OURS.open(Path::new(master.path), OFlags::RDONLY | OFlags::NONBLOCK);
     let source = source.map_err(|error| on(from, "opened", error.into()))?;
     let source = FileDevice::new(source, from, Caching::Buffered).map_err(failed)?;
     let _held = hold_master(host, &source, from)?;
-    let _ = writeln!(io::stderr(), "{from}: copying all of it");
     // What the master names inside, a tenant has written.
-    let image = Image::open(source, format, &NoImplicitFiles).map_err(failed)?;
+    let image = Image::open(source, master.format, &NoImplicitFiles).map_err(failed)?;
+    copy(file, from, &image, user, watch)
+}
+
+/// A raw file with all bytes of an image, which has its name when it is complete.
+pub(super) fn copy(
+    file: &Path,
+    from: &str,
+    image: &Image,
+    user: Option<QemuUser>,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let _ = writeln!(io::stderr(), "{from}: copying all of it");
     make_directory_of(file)?;
     let unmade = |error: io::Error| on(file, "made", error);
     // Either may be at fault, and the error says which.
     let uncloned = |error: BlockError| match error.kind() {
         ErrorKind::NoSpace => on_image(file, "made", error),
         ErrorKind::Cancelled => Failure::cancelled(),
-        _ => Failure::new(format!("{from}: cannot be cloned")).because(error),
+        _ => Failure::new(format!("{from}: cannot be cloned")).because(error.without_name(from)),
     };
     let new = NewFile::with_mode(file, Existing::Refuse, 0o600).map_err(unmade)?;
     let target = FileDevice::new(
         new.file().map_err(unmade)?,
         file.display().to_string(),
-        Caching::Buffered,
+        Caching::Direct,
     )
     .map_err(uncloned)?;
-    let size = image.size().map_err(failed)?;
+    let size = image.size().map_err(uncloned)?;
     let told = Told::new(size, watch);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let cloned = clone_image(&image, &target, threads, &told);
+    let threads = fitting_threads(image, &target);
+    let cloned = clone_image(image, &target, threads, &told);
     told.end();
     cloned.map_err(uncloned)?;
     new.file()

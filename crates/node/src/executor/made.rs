@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use disklet_core::lease::object_name;
 use disklet_core::plan::{HostPath, Step, Storage};
 
 use super::expose::hide_file;
@@ -31,6 +32,9 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
                 storage: other.name(),
                 hosts: other.hosts().to_vec(),
                 access: access.name().to_owned(),
+                object: other
+                    .is_reached_by_all_nodes()
+                    .then(|| object_name(&other.name())),
             },
         },
         Step::WriteCloudInit { file, .. } | Step::WriteCephConfig { file } => {
@@ -73,6 +77,9 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
         | Step::AttachIdentity { .. }
         | Step::StartDomain { .. }
         | Step::JoinLauncher { .. }
+        | Step::AttachDisk { .. }
+        | Step::DetachDisk { .. }
+        | Step::ResizeDisk { .. }
         | Step::ResumeDomain { .. } => return None,
     };
     Some(made)
@@ -108,7 +115,7 @@ pub(crate) fn unmake(libvirt: &Libvirt, made: &Made) -> Result<()> {
         Made::Domain { uuid } => libvirt.remove(*uuid),
         Made::Secret { uuid } => libvirt.remove_secret(*uuid),
         Made::Pool { uuid } => libvirt.forget_pool(*uuid),
-        // It is nothing but its record.
+        // It is nothing but its record; what other nodes know of it goes last.
         Made::Lease { .. } => Ok(()),
         Made::Mount { path, .. } => {
             hide_file(path)?;

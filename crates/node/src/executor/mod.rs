@@ -10,13 +10,16 @@ mod filesystem;
 mod image_file;
 mod launcher;
 mod leases;
+mod live;
 mod locked;
 mod made;
+mod masters;
 mod nodes;
 mod partitions;
 mod places;
 mod root;
 mod servers;
+mod start;
 mod told;
 mod volumes;
 
@@ -33,10 +36,11 @@ use disklet_core::config::Config;
 use disklet_core::domain::{KeyKind, Location};
 use disklet_core::facts::{DeviceNumber, Questions};
 use disklet_core::names::{PodUid, Sha256};
-use disklet_core::plan::{Access, Copy, HostPath, Master, Plan, PlannedDisk, Step};
+use disklet_core::plan::{Access, Copy, HostPath, Plan, PlannedDisk, Step};
 use disklet_core::text::Secret;
 use uuid::Uuid;
 
+use crate::agent::NodeLeases;
 use crate::failure::{Failure, Result, on};
 use crate::libvirt::{Libvirt, QemuUser};
 use crate::record::Held;
@@ -44,6 +48,7 @@ use crate::record::Held;
 pub(crate) use disklet::host::Host;
 pub(crate) use launcher::open_socket;
 pub(crate) use leases::{is_cloned, is_needless};
+pub(crate) use live::change;
 pub(crate) use made::{is_there, made_by, unmake};
 pub(crate) use nodes::sweep_nodes;
 
@@ -59,6 +64,8 @@ pub(crate) struct Executor<'e> {
     pub(crate) watch: &'e dyn Watch,
     /// The VM's record.
     pub(crate) held: &'e Held,
+    /// What other nodes have a say in.
+    pub(crate) leases: Option<&'e NodeLeases>,
 }
 
 impl Executor<'_> {
@@ -81,29 +88,20 @@ impl Executor<'_> {
                 servers::refuse_closed(hosts, &self.config.networks)
                     .map_err(|failure| failure.of(&format!("disk {disk}")))
             }
-            // The VM's record is the lease.
-            Step::TakeLease { .. } => Ok(()),
+            Step::TakeLease { .. } => self.take_lease(step),
             Step::EndLease { disk } => self.end_lease(disk),
             Step::CreateOverlay {
                 file,
                 backing,
                 size,
                 ..
-            } => volumes::overlay(Path::new(file), local(backing)?, *size, self.user),
+            } => self.overlay(file, backing, *size),
             Step::CloneMaster {
                 file,
                 from,
                 from_format,
                 ..
-            } => {
-                let path = local(from)?;
-                let master = copies::Master {
-                    path,
-                    known_as: self.behind(path),
-                    format: *from_format,
-                };
-                copies::clone(self.host(), Path::new(file), &master, self.user, self.watch)
-            }
+            } => self.clone(file, from, *from_format),
             Step::CreateDiskImage { file, size, .. } => {
                 copies::disk_image(self.host(), Path::new(known_path(file)?), *size, self.user)
             }
@@ -168,10 +166,14 @@ impl Executor<'_> {
                 };
                 self.libvirt.define(name, &xml)
             }
+            Step::AttachDisk { disk, target } => self.attach(disk, target),
+            Step::DetachDisk { .. } | Step::ResizeDisk { .. } => {
+                change(self.libvirt, self.plan.uuid, step)
+            }
             Step::ExposeSocket { from, to } => {
                 launcher::expose_socket(self.host(), Path::new(from), Path::new(to), self.user)
             }
-            Step::StartDomain { paused, .. } => self.libvirt.start(self.plan.uuid, *paused),
+            Step::StartDomain { paused, .. } => self.start(*paused),
             Step::JoinLauncher { pod } => self.join(pod),
             Step::ResumeDomain { .. } => self.libvirt.resume(self.plan.uuid),
         }
@@ -207,37 +209,37 @@ impl Executor<'_> {
     /// The disk that a step is for, if it is for one and does not say so itself.
     fn disk_of<'s>(&'s self, step: &'s Step) -> Option<&'s str> {
         match step {
-            Step::ExposeDevice { disk, .. }
+            Step::TakeLease { disk, .. }
+            | Step::ExposeDevice { disk, .. }
             | Step::ExposeFile { disk, .. }
-            | Step::CreateDiskImage { disk, .. } => Some(disk),
+            | Step::CreateDiskImage { disk, .. }
+            | Step::AttachDisk { disk, .. }
+            | Step::DetachDisk { disk, .. }
+            | Step::ResizeDisk { disk, .. } => Some(disk),
             Step::FillRoot { .. } => Some("root"),
             Step::CreateOverlay { file, .. }
             | Step::CloneMaster { file, .. }
             | Step::CreateVolume { file, .. }
-            | Step::WriteCloudInit { file, .. } => self.disk_at(file),
+            | Step::WriteCloudInit { file, .. } => {
+                self.disk_at(file).map(|disk| disk.name.as_str())
+            }
             _ => None,
         }
     }
 
     /// The disk whose file it is.
-    fn disk_at(&self, file: &str) -> Option<&str> {
+    fn disk_at(&self, file: &str) -> Option<&PlannedDisk> {
         let mut disks = self.plan.disks.iter().zip(&self.plan.domain.disks);
         let found = disks.find(|(_, disk)| match &disk.top.at {
             Location::File(path) => path == file,
             _ => false,
         });
-        found.map(|(planned, _)| planned.name.as_str())
+        found.map(|(planned, _)| planned)
     }
 
-    /// Ceph prints keys in base64; QEMU wants the key.
     fn secret(&self, uuid: Uuid, kind: KeyKind, usage: &str, key: &Secret) -> Result<()> {
-        let key = match kind {
-            KeyKind::Ceph => BASE64.decode(key.expose()).map_err(|_| {
-                Failure::new("the Ceph key is not base64").help("use what ceph auth get-key prints")
-            })?,
-            KeyKind::Iscsi | KeyKind::Web => key.expose().to_vec(),
-        };
-        self.libvirt.define_secret(uuid, kind, usage, &key)
+        let key = plain_key(kind, key)?;
+        self.libvirt.define_secret(uuid, kind, usage, key.expose())
     }
 
     fn pool(&self, name: &str, directory: &str) -> Result<()> {
@@ -324,28 +326,25 @@ pub(crate) fn demand_supported(plan: &Plan) -> Result<()> {
             Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } => {
                 return Err(needs_cluster(disk));
             }
-            Step::CreateOverlay { backing, .. } => drop(local(backing)?),
-            Step::CloneMaster { from, .. } => drop(local(from)?),
             _ => {}
         }
     }
     Ok(())
 }
 
+/// Ceph prints keys in base64; QEMU wants the key.
+fn plain_key(kind: KeyKind, key: &Secret) -> Result<Secret> {
+    match kind {
+        KeyKind::Ceph => BASE64.decode(key.expose()).map(Secret::new).map_err(|_| {
+            Failure::new("the Ceph key is not base64").help("use what ceph auth get-key prints")
+        }),
+        KeyKind::Iscsi | KeyKind::Web => Ok(key.clone()),
+    }
+}
+
 fn needs_cluster(disk: &str) -> Failure {
     Failure::new(format!("disk {disk}: its storage comes from a cluster"))
         .help("name the storage itself in the disk's source")
-}
-
-/// A master that is on this machine.
-fn local(master: &Master) -> Result<&str> {
-    match master {
-        Master::Path(path) => Ok(path),
-        Master::Network(network) => Err(Failure::new(format!(
-            "a copy of {network} cannot be made by this version"
-        ))
-        .help("use copy: {mode: none}, or an image source")),
-    }
 }
 
 fn known_path(path: &HostPath) -> Result<&str> {

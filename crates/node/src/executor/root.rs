@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use disklet::manifests::root_fact;
-use disklet_block::convert::Watch;
+use disklet_block::convert::{Watch, fitting_threads};
 use disklet_block::device::{Caching, FileDevice, Size};
 use disklet_block::gate::NoImplicitFiles;
 use disklet_block::image::{Format, Image};
@@ -104,7 +104,7 @@ fn fill_from(
     watch: &dyn Watch,
 ) -> Result<()> {
     let _ = writeln!(io::stderr(), "{name}: filling the root disk from its image");
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = fitting_threads(image, device);
     let size = image.size().map_err(|error| failed_to_fill(name, error))?;
     let watch = Told::new(size, watch);
     let behind = match wanted.overwrite {

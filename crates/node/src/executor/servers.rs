@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use disklet_core::domain::Domain;
 use disklet_core::networks::Networks;
+use disklet_core::source::{Endpoint, Network};
 
 use crate::failure::{Failure, Result};
 
@@ -29,16 +30,31 @@ pub(super) fn pinned<'h>(
     networks: &Networks,
 ) -> Result<Domain> {
     let found = look_up(hosts, networks)?;
-    let addresses = |server: &disklet_core::source::Endpoint| {
-        let addresses = found.get(server.host())?;
-        Some(answering_first(addresses, server.port()))
-    };
-    domain.by_address(&addresses).ok_or_else(|| {
-        let lost = found.iter().filter(|(_, addresses)| addresses.is_empty());
-        let lost: Vec<_> = lost.map(|(name, _)| name.as_str()).collect();
-        Failure::new(format!("{} leads to no address", lost.join(", ")))
-            .help("check the server's name, and the node's name server; Gluster needs IPv4")
-    })
+    let same = domain.by_address(&|server| address_of(&found, server));
+    same.ok_or_else(|| lost(&found))
+}
+
+/// The same for one storage, which we have read.
+pub(super) fn pinned_storage<'h>(
+    network: &Network,
+    hosts: impl Iterator<Item = &'h String>,
+    networks: &Networks,
+) -> Result<Network> {
+    let found = look_up(hosts, networks)?;
+    let same = network.by_address(&|server| address_of(&found, server));
+    same.ok_or_else(|| lost(&found))
+}
+
+fn address_of(found: &Found, server: &Endpoint) -> Option<Vec<IpAddr>> {
+    let addresses = found.get(server.host())?;
+    Some(answering_first(addresses, server.port()))
+}
+
+fn lost(found: &Found) -> Failure {
+    let lost = found.iter().filter(|(_, addresses)| addresses.is_empty());
+    let lost: Vec<_> = lost.map(|(name, _)| name.as_str()).collect();
+    Failure::new(format!("{} leads to no address", lost.join(", ")))
+        .help("check the server's name, and the node's name server; Gluster needs IPv4")
 }
 
 fn look_up<'h>(hosts: impl Iterator<Item = &'h String>, networks: &Networks) -> Result<Found> {

@@ -21,24 +21,32 @@ use super::told::Told;
 use crate::failure::{Failure, Result, on, on_image};
 use crate::libvirt::QemuUser;
 
+/// What an overlay is laid over.
+pub(super) struct Below<'b> {
+    /// What the overlay calls it.
+    pub(super) name: String,
+    /// How large it is; looking may take a while.
+    pub(super) size: &'b dyn Fn() -> Result<u64>,
+}
+
 /// An overlay over a raw master.
 pub(super) fn overlay(
     file: &Path,
-    backing: &str,
+    below: &Below<'_>,
     size: Size,
     user: Option<QemuUser>,
 ) -> Result<()> {
     let size = match size.known() {
         Some(size) => size.as_bytes(),
-        None => size_of(backing)?,
+        None => (below.size)()?,
     };
     let size = size.next_multiple_of(512);
     if file.exists() {
-        return adapt_overlay(file, backing, size);
+        return adapt_overlay(file, below, size);
     }
     let spec = NewImage {
         backing: Some(Backing {
-            file: backing.to_owned(),
+            file: below.name.clone(),
             format: Format::Raw,
         }),
         ..NewImage::of_size(size)
@@ -49,7 +57,7 @@ pub(super) fn overlay(
 }
 
 /// The size of a master that nobody has looked at before.
-fn size_of(master: &str) -> Result<u64> {
+pub(super) fn size_of(master: &str) -> Result<u64> {
     let failed = |error| on_image(master, "looked at", error);
     let device = FileDevice::open(Path::new(master), Caching::Buffered).map_err(failed)?;
     device.size().map_err(failed)
@@ -57,11 +65,11 @@ fn size_of(master: &str) -> Result<u64> {
 
 /// An overlay that an earlier run has made: over another image it is worth
 /// nothing, and it grows if it shall be larger.
-fn adapt_overlay(file: &Path, backing: &str, size: u64) -> Result<()> {
+fn adapt_overlay(file: &Path, below: &Below<'_>, size: u64) -> Result<()> {
     let failed = |error| on_image(file, "used", error);
     let device = FileDevice::open_writable(file, Caching::Buffered).map_err(failed)?;
     let header = Qcow2::read_header(&device, device.name()).map_err(failed)?;
-    if header.backing_file.as_deref() != Some(backing) {
+    if header.backing_file.as_deref() != Some(&*below.name) {
         return Err(Failure::new(format!(
             "{}: the disk was begun over another master",
             file.display()
@@ -71,10 +79,9 @@ fn adapt_overlay(file: &Path, backing: &str, size: u64) -> Result<()> {
     if size <= header.size {
         return Ok(());
     }
-    let below = std::fs::metadata(backing).map_err(|error| on(backing, "looked at", error))?;
     let options = ResizeOptions {
         beyond: Beyond::Keep,
-        backing_size: Some(below.len()),
+        backing_size: Some((below.size)()?),
     };
     resize(&device, device.name(), size, &options).map_err(failed)?;
     Ok(())

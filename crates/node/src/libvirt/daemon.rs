@@ -17,12 +17,15 @@ const SESSION: &str = "qemu:///session";
 /// libvirt's own driver for tests. `test:` by mistake is still refused.
 const MEMORY: &str = "memory:";
 
-/// The daemon that was asked for; else root's is the system's, which is started
+/// The daemon that was asked for, or that the variable of libvirt's own programs
+/// names; else root's is the system's, which is started
 /// if it is not there, and a user's is their own: the system's runs QEMU as
 /// somebody to whom a user cannot give files.
 pub(super) fn connect(wanted: Option<&str>) -> Result<Connect> {
     // Errors are returned; the library would print them as well.
     virt::error::clear_error_callback();
+    let usual = std::env::var("LIBVIRT_DEFAULT_URI").ok();
+    let wanted = wanted.or(usual.as_deref());
     if wanted == Some(MEMORY) {
         return open("test:///default").map_err(|error| no_answer(MEMORY, error));
     }

@@ -15,6 +15,8 @@ pub(crate) struct DomainDisk {
     /// The file or device that QEMU opens; nothing if it is at a server.
     pub(crate) path: Option<String>,
     pub(crate) read_only: bool,
+    /// libvirt's name of the device, while the domain runs.
+    pub(crate) alias: Option<String>,
 }
 
 impl Libvirt {
@@ -68,6 +70,7 @@ fn hear(within: &[String], element: &BytesStart<'_>, disks: &mut Vec<DomainDisk>
         ["source"] => disk.path = attribute(element, "file").or(attribute(element, "dev")),
         ["target"] => disk.target = attribute(element, "dev").unwrap_or_default(),
         ["readonly"] => disk.read_only = true,
+        ["alias"] => disk.alias = attribute(element, "name"),
         _ => {}
     }
 }
@@ -100,6 +103,7 @@ mod tests {
             target: target.to_owned(),
             path: path.map(str::to_owned),
             read_only,
+            alias: None,
         };
         assert_eq!(
             disks_in(xml),

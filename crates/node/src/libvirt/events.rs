@@ -20,6 +20,10 @@ pub(crate) enum Event {
     Paused(Uuid),
     /// A guest goes on.
     Resumed(Uuid),
+    /// A guest has let go of a device; which, its domain tells.
+    Removed(Uuid),
+    /// A guest does not let go of a device.
+    Kept(Uuid),
     /// The daemon is gone: what happens from now on is not told.
     Lost,
     /// A guest says that it is ready; its serial log tells, not libvirt.
@@ -36,6 +40,8 @@ impl Event {
             | Self::Stopped(uuid, _)
             | Self::Paused(uuid)
             | Self::Resumed(uuid)
+            | Self::Removed(uuid)
+            | Self::Kept(uuid)
             | Self::Ready(uuid) => uuid == domain,
             Self::Lost | Self::Interrupted => false,
         }
@@ -115,6 +121,12 @@ impl Events {
         let (sender, receiver) = channel();
         Self { receiver, sender }
     }
+}
+
+/// The same of devices that guests let go of.
+pub(super) fn subscribe_to_devices(connect: &Connect, sender: &Sender<Event>) -> Result<()> {
+    ffi::on_devices(connect, sender)
+        .map_err(|error| Failure::new("libvirt does not tell of devices").because(error))
 }
 
 /// Has all that happens from now on sent there.

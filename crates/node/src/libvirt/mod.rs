@@ -5,6 +5,7 @@ mod daemon;
 mod disks;
 mod events;
 mod ffi;
+mod live;
 mod nodes;
 mod pools;
 mod rivals;
@@ -14,13 +15,16 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 use virt::connect::Connect;
-use virt::domain::{Domain, DomainState, DomainStateReason, DomainStateReasonEnum};
+use virt::domain::{
+    Domain, DomainPausedReason, DomainState, DomainStateReason, DomainStateReasonEnum,
+};
 use virt::enumutil::Enum;
 use virt::error::{Error, ErrorNumber};
 use virt::stream::Stream;
 use virt::sys;
 
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::record::Record;
 
 pub(crate) use capabilities::QemuUser;
@@ -30,7 +34,8 @@ pub(crate) use nodes::{BlockNode, Storage};
 pub(crate) use pools::pool_uuid;
 pub(crate) use rivals::Known;
 
-/// A connection to a daemon.
+/// A connection to a daemon; the same one if it is cloned.
+#[derive(Clone)]
 pub(crate) struct Libvirt {
     connect: Connect,
 }
@@ -41,6 +46,8 @@ pub(crate) enum State {
     Running,
     /// Somebody has stopped it for a while, or QEMU has on an error of a disk.
     Paused,
+    /// libvirt is starting it, or was ended while it did.
+    Starting,
     Off(End),
 }
 
@@ -139,16 +146,43 @@ impl Libvirt {
         let state = domain.state().map_err(|error| {
             Failure::new(format!("domain {uuid} cannot be looked at")).because(error)
         })?;
+        let is_starting = matches!(
+            state.1,
+            Enum::Known(DomainStateReason::Paused(Enum::Known(
+                DomainPausedReason::StartingUp
+            )))
+        );
         Ok(Some(match state.0 {
+            Enum::Known(DomainState::Paused) if is_starting => State::Starting,
             Enum::Known(DomainState::Paused | DomainState::PMSuspended) => State::Paused,
             Enum::Known(DomainState::Shutoff | DomainState::Crashed) => State::Off(end(&state.1)),
             _ => State::Running,
         }))
     }
 
+    /// Gives a domain time that somebody is starting. One whose daemon was ended
+    /// meanwhile never runs.
+    pub(crate) fn demand_started(&self, uuid: Uuid) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.state(uuid)? == Some(State::Starting) {
+            if interrupt::asked() {
+                return Err(Failure::cancelled());
+            }
+            if Instant::now() > until {
+                return Err(Failure::new("its start has begun and does not end").help(format!(
+                    "libvirtd was ended while it started the VM, or is busy with it: end it with \
+                     virsh -c '{}' destroy {uuid}, if need be after libvirtd was started again, \
+                     and say disklet up again",
+                    self.address()?
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
     /// Why a guest stands still, if it does.
     pub(crate) fn pause(&self, uuid: Uuid) -> Result<Option<Pause>> {
-        use virt::domain::DomainPausedReason as Reason;
         let Some(domain) = self.find(uuid)? else {
             return Ok(None);
         };
@@ -158,7 +192,7 @@ impl Libvirt {
         Ok(match (state, reason) {
             (
                 Enum::Known(DomainState::Paused),
-                Enum::Known(DomainStateReason::Paused(Enum::Known(Reason::IOError))),
+                Enum::Known(DomainStateReason::Paused(Enum::Known(DomainPausedReason::IOError))),
             ) => Some(Pause::DiskError),
             (Enum::Known(DomainState::Paused), _) => Some(Pause::Wanted),
             _ => None,
@@ -168,7 +202,7 @@ impl Libvirt {
     /// How a domain has ended, if it does not run.
     pub(crate) fn end_of(&self, uuid: Uuid) -> Result<Option<End>> {
         Ok(match self.state(uuid)? {
-            Some(State::Running | State::Paused) => None,
+            Some(State::Running | State::Paused | State::Starting) => None,
             Some(State::Off(end)) => Some(end),
             None => Some(End::Destroyed),
         })
@@ -186,7 +220,14 @@ impl Libvirt {
 
     /// Starts a domain, unless it runs; paused, its guest does not run yet.
     pub(crate) fn start(&self, uuid: Uuid, paused: bool) -> Result<()> {
-        let failed = |error| Failure::new("the VM cannot be started").because(error);
+        let failed = |error: Error| {
+            let unexplained = is_unexplained(error.message());
+            let failure = Failure::new("the VM cannot be started").because(error);
+            match unexplained {
+                true => failure.unexplained(),
+                false => failure,
+            }
+        };
         let Some(domain) = self.find(uuid)? else {
             return Err(Failure::new("the VM's domain is gone"));
         };
@@ -198,7 +239,26 @@ impl Libvirt {
             true => sys::VIR_DOMAIN_START_PAUSED,
             false => 0,
         };
-        domain.create_with_flags(flags).map(drop).map_err(failed)
+        let started = domain.create_with_flags(flags).map(drop).map_err(failed);
+        started.map_err(|failure| match is_too_large(&domain) {
+            true => failure.help(
+                "the VM has more memory than this machine: give it less, by the memory limit of \
+                 its container or the memory of its domain",
+            ),
+            false => failure,
+        })
+    }
+
+    /// Ends a domain, also one that is being started; whether there was anything to end.
+    pub(crate) fn destroy(&self, uuid: Uuid) -> Result<bool> {
+        let Some(domain) = self.find(uuid)? else {
+            return Ok(false);
+        };
+        match domain.destroy() {
+            Ok(()) => Ok(true),
+            Err(error) if error.code().is(ErrorNumber::OperationInvalid) => Ok(false),
+            Err(error) => Err(Failure::new("the VM cannot be ended").because(error)),
+        }
     }
 
     /// Lets a paused guest run.
@@ -300,8 +360,14 @@ impl Libvirt {
 
     /// Ends a domain and forgets it. That there is none is as good.
     pub(crate) fn remove(&self, uuid: Uuid) -> Result<()> {
-        let failed =
-            |error| Failure::new(format!("domain {uuid} cannot be removed")).because(error);
+        let failed = |error: Error| {
+            let is_busy = error.message().contains("state change lock");
+            let failure = Failure::new(format!("domain {uuid} cannot be removed")).because(error);
+            match is_busy {
+                true => failure.help(BUSY),
+                false => failure,
+            }
+        };
         let Some(domain) = self.find(uuid)? else {
             return Ok(());
         };
@@ -333,10 +399,61 @@ impl Libvirt {
     }
 }
 
+/// Whether a QEMU that was being started has ended without a reason of its own: libvirt has
+/// told it to, or it had no time to say a word. What it says last may come late.
+fn is_unexplained(message: &str) -> bool {
+    let told = message.split_once("terminating on signal 15 from pid ");
+    let by_daemon = told.is_some_and(|(_, by)| by.contains("libvirt") || by.contains("virtqemud"));
+    let ends = [
+        "process exited while connecting to monitor",
+        "qemu unexpectedly closed the monitor",
+    ];
+    let said = ends.iter().find_map(|end| message.split_once(end));
+    by_daemon || said.is_some_and(|(_, words)| words.trim_matches([':', ' ', '\n']).is_empty())
+}
+
+/// Whether a domain has more memory than there is: how QEMU fails then depends on
+/// when it does.
+fn is_too_large(domain: &Domain) -> bool {
+    let machine = rustix::system::sysinfo();
+    let bytes = u128::from(machine.totalram) * u128::from(machine.mem_unit);
+    let wanted = domain.max_memory().unwrap_or(0);
+    u128::from(wanted) * 1024 > bytes
+}
+
+/// What to do about a domain that libvirt is busy with.
+const BUSY: &str = "libvirtd is busy with the domain, or waits for a QEMU that does not answer: say \
+                    disklet down again in a while; if that does not help, end it with virsh \
+                    destroy, or start libvirtd again";
+
 /// Somebody else, or the guest itself, was faster.
 fn gone_is_good(outcome: std::result::Result<(), Error>) -> std::result::Result<(), Error> {
     outcome.or_else(|error| match error.code() {
         code if code.is(ErrorNumber::NoDomain) || code.is(ErrorNumber::OperationInvalid) => Ok(()),
         _ => Err(error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_unexplained;
+
+    #[test]
+    fn a_qemu_that_says_why_it_ends_is_not_started_again() {
+        let closed = "internal error: qemu unexpectedly closed the monitor";
+        let exited = "internal error: process exited while connecting to monitor";
+        let ended = "qemu-system-x86_64: terminating on signal 15 from pid 11 (/usr/sbin/libvirtd)";
+        for message in [closed, exited, &format!("{closed}: {ended}")] {
+            assert!(is_unexplained(message), "{message}");
+        }
+        let lock = "Failed to get \"write\" lock";
+        let by_hand = "terminating on signal 15 from pid 4711 (bash)";
+        for message in [
+            lock,
+            &format!("{exited}: {lock}"),
+            &format!("{closed}: {by_hand}"),
+        ] {
+            assert!(!is_unexplained(message), "{message}");
+        }
+    }
 }

@@ -7,6 +7,8 @@ use disklet_core::plan::Plan;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::Change;
+
 /// A VM of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -32,15 +34,26 @@ pub(crate) struct Record {
     /// Which of them each name of an image stood for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) image_names: BTreeMap<String, String>,
+    /// What its files may grow to, by the directories of their pools.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) promised: BTreeMap<String, u64>,
+    /// Leases that somebody has released by force, by their IDs. The VM may still
+    /// use what they were for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) released: Vec<String>,
     /// What may be there because of it, in the order of making.
     pub(crate) made: Vec<Made>,
+    /// What was begun about its disks while it ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) changes: Vec<Change>,
 }
 
 /// How far a VM is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Phase {
-    /// Its things are being made; no guest has run yet.
+    /// Its things are being made; no guest has run yet, or what it has written
+    /// was given up.
     Preparing,
     /// All is there.
     Ready,
@@ -82,6 +95,10 @@ pub(crate) enum Made {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         hosts: Vec<String>,
         access: String,
+        /// The Lease object by which all nodes of a cluster know; none where
+        /// this record says it all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        object: Option<String>,
     },
     /// A secret in libvirt's memory.
     Secret { uuid: Uuid },
@@ -107,11 +124,53 @@ impl Made {
         }
     }
 
+    /// Whether it is a key, which is needed only while QEMU opens a disk.
+    pub(crate) fn is_key(&self) -> bool {
+        matches!(self, Self::Secret { .. })
+    }
+
+    /// Where no cluster is, nobody else has to know.
+    pub(crate) fn be_known_here_only(&mut self) {
+        if let Self::Lease { object, .. } = self {
+            *object = None;
+        }
+    }
+
+    /// The Lease object that a lease is known by in a cluster.
+    pub(crate) fn object(&self) -> Option<&str> {
+        match self {
+            Self::Lease { object, .. } => object.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The storage that a lease is of.
+    pub(crate) fn storage(&self) -> Option<(&str, &[String])> {
+        match self {
+            Self::Lease { storage, hosts, .. } => Some((storage, hosts)),
+            _ => None,
+        }
+    }
+
     /// Whether both stand for the same thing of ours, whatever is behind it.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Device { path: one, .. }, Self::Device { path: two, .. })
             | (Self::Mount { path: one, .. }, Self::Mount { path: two, .. }) => one == two,
+            (
+                Self::Lease {
+                    storage: one,
+                    hosts: one_hosts,
+                    access: one_access,
+                    ..
+                },
+                Self::Lease {
+                    storage: two,
+                    hosts: two_hosts,
+                    access: two_access,
+                    ..
+                },
+            ) => (one, one_hosts, one_access) == (two, two_hosts, two_access),
             _ => self == other,
         }
     }
@@ -136,12 +195,117 @@ impl Record {
                 .named_images()
                 .map(|(image, digest)| (image.as_written().to_owned(), digest.to_string()))
                 .collect(),
+            promised: plan
+                .pools
+                .iter()
+                .map(|share| (share.path.clone(), share.promised_bytes.as_bytes()))
+                .collect(),
+            released: Vec::new(),
             made,
+            changes: Vec::new(),
+        }
+    }
+
+    /// What is being attached was made for the new disk alone; of a lease, each disk that
+    /// has it has one.
+    fn made_for_new(&self) -> impl Iterator<Item = &Made> {
+        let new = self.changes.iter().filter_map(|change| match change {
+            Change::Attach { made, .. } => Some(made),
+            Change::Detach { .. } | Change::Resize { .. } => None,
+        });
+        new.flatten()
+    }
+
+    /// Whether nothing but a disk that is being attached needs it.
+    pub(crate) fn is_new(&self, made: &Made) -> bool {
+        self.made_for_new().any(|new| new.is_at(made)) && !self.needs_besides_new(made)
+    }
+
+    /// Whether a disk that the VM had before one is attached has the same lease.
+    pub(crate) fn needs_besides_new(&self, lease: &Made) -> bool {
+        let same = |made: &&Made| made.storage().is_some() && made.storage() == lease.storage();
+        let new = self.made_for_new().filter(same).count();
+        new > 0 && self.made.iter().filter(same).count() > new
+    }
+
+    /// Forgets what is not there any more: all that stands for it, but of a lease of a disk
+    /// that is being attached only this one.
+    pub(crate) fn forget(&mut self, gone: &[Made]) {
+        for gone in gone {
+            let is_new = self.made_for_new().any(|made| made.is_at(gone));
+            let nth = self.made.iter().rposition(|made| made.is_at(gone));
+            match (is_new && gone.storage().is_some(), nth) {
+                (true, Some(nth)) => drop(self.made.remove(nth)),
+                _ => self.made.retain(|made| !made.is_at(gone)),
+            }
+            for change in &mut self.changes {
+                if let Change::Attach { made, .. } = change {
+                    made.retain(|made| !made.is_at(gone));
+                }
+            }
         }
     }
 
     /// As users write it.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(storage: &str) -> Made {
+        Made::Lease {
+            storage: storage.to_owned(),
+            hosts: Vec::new(),
+            access: "read-shared".to_owned(),
+            object: Some("storage-1".to_owned()),
+        }
+    }
+
+    fn record(made: Vec<Made>, new: Option<Vec<Made>>) -> Record {
+        let change = |made| Change::Attach {
+            disk: json!({"name": "b", "target": "sdb"}),
+            xml: String::new(),
+            made,
+        };
+        let text = json!({
+            "version": VERSION, "namespace": "default", "name": "vm", "uuid": Uuid::nil(),
+            "created": 0, "libvirt": "qemu:///system", "phase": "ready", "disks": 1, "made": [],
+        });
+        Record {
+            made,
+            changes: new.map(change).into_iter().collect(),
+            ..serde_json::from_value(text).unwrap()
+        }
+    }
+
+    /// A clone that is attached needs its master for a while only; an overlay over the
+    /// same master needs it for ever.
+    #[test]
+    fn a_new_disk_takes_no_lease_of_another_along() {
+        let mut both = record(vec![lease("x"), lease("x")], Some(vec![lease("x")]));
+        assert!(both.needs_besides_new(&lease("x")));
+        both.forget(&[lease("x")]);
+        assert_eq!(both.made, [lease("x")]);
+        // Whatever comes next, there is nothing left of the new one to give up.
+        assert!(matches!(&both.changes[0], Change::Attach { made, .. } if made.is_empty()));
+        let mut alone = record(vec![lease("y"), lease("x")], Some(vec![lease("x")]));
+        assert!(!alone.needs_besides_new(&lease("x")));
+        alone.forget(&[lease("x")]);
+        assert_eq!(alone.made, [lease("y")]);
+    }
+
+    /// Those that a VM is started with are all in its plan, which knows who needs what.
+    #[test]
+    fn at_the_start_all_of_a_lease_goes() {
+        let mut both = record(vec![lease("x"), lease("x")], None);
+        assert!(!both.needs_besides_new(&lease("x")));
+        both.forget(&[lease("x")]);
+        assert_eq!(both.made, []);
     }
 }

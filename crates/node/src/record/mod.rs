@@ -8,6 +8,7 @@
 //! The record comes first and goes last: whatever crashes in between, it says
 //! what to look for. See docs/formats/vm-record.md.
 
+mod change;
 mod damage;
 mod entry;
 
@@ -15,7 +16,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use disklet_block::new_file::replace_file;
 use disklet_core::config::Config;
@@ -26,6 +27,7 @@ use uuid::Uuid;
 use crate::failure::{Failure, Result, on};
 use crate::interrupt;
 
+pub(crate) use change::Change;
 use damage::read;
 pub(crate) use entry::{Made, Phase, Record};
 
@@ -56,6 +58,15 @@ impl Records {
     /// Where a VM's plan is kept, for people to look at.
     pub(crate) fn plan_file(&self, uuid: Uuid) -> PathBuf {
         self.root.join(uuid.to_string()).join("plan.json")
+    }
+
+    /// When a VM was last prepared, or something about it changed: seconds since
+    /// 1970.
+    pub(crate) fn since(&self, uuid: Uuid) -> u64 {
+        let record = self.root.join(uuid.to_string()).join("record.json");
+        let changed = fs::metadata(record).and_then(|meta| meta.modified());
+        let since_1970 = changed.map(|time| time.duration_since(UNIX_EPOCH));
+        since_1970.map_or(0, |time| time.map_or(0, |time| time.as_secs()))
     }
 
     /// Whether somebody works on the VM now.
@@ -174,12 +185,12 @@ impl Held {
     }
 
     /// Forgets what is not there any more.
-    pub(crate) fn forget_made(&self, is_gone: impl Fn(&Made) -> bool) -> Result<()> {
+    pub(crate) fn forget_made(&self, gone: &[Made]) -> Result<()> {
         let Some(mut record) = self.read()? else {
             return Ok(());
         };
         let before = record.made.len();
-        record.made.retain(|made| !is_gone(made));
+        record.forget(gone);
         match record.made.len() == before {
             true => Ok(()),
             false => self.write(&record),

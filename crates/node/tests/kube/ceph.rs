@@ -1,5 +1,7 @@
 //! A real Ceph cluster on the node's network: `script/lib/servers/ceph.sh`.
 
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -14,7 +16,7 @@ pub(crate) struct Ceph {
     pub(crate) user: String,
     pub(crate) key: String,
     configuration: PathBuf,
-    _server: Server,
+    server: Server,
 }
 
 impl Ceph {
@@ -29,8 +31,39 @@ impl Ceph {
             user: text("user"),
             key: key.trim().to_owned(),
             configuration: text("conf").into(),
-            _server: server,
+            server,
         }
+    }
+
+    /// An image as a source that a VM names itself, by monitors of which one is dead.
+    pub(crate) fn source(&self, image: &str) -> String {
+        let facts = &self.server.facts;
+        let ports = ["1".to_owned(), facts["monitors"][0]["port"].to_string()];
+        let ports = ports.into_iter().chain([facts["secondPort"].to_string()]);
+        let at = |port| format!("{{name: {}, port: {port}}}", self.server.address);
+        let monitors: Vec<_> = ports.map(at).collect();
+        format!(
+            "rbd: {{monitors: [{}], pool: {}, image: {image}, user: {}, auth: {{secretRef: ceph}}}}",
+            monitors.join(", "),
+            self.pool,
+            self.user,
+        )
+    }
+
+    /// The same as the spec of a volume, whose Secret the tenant has.
+    pub(crate) fn volume(&self, tenant: &Tenant, image: &str) -> String {
+        format!(
+            "rbd: {{monitors: [\"{}:1\", \"{}\"], pool: {}, image: {image}, user: {}, secretRef: {{name: ceph, namespace: {}}}}}",
+            self.server.address, self.monitor, self.pool, self.user, tenant.name
+        )
+    }
+
+    /// The Secret of both.
+    pub(crate) fn secret(&self) -> String {
+        format!(
+            "---\n{{apiVersion: v1, kind: Secret, metadata: {{name: ceph}}, stringData: {{key: {}}}}}\n---\n",
+            self.key
+        )
     }
 
     fn rbd(&self) -> Command {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::kube::guests::NODE;
-use super::kube::{repository, run};
+use super::kube::{repository, run, until};
 use super::world::{kill, pod_of, processes, replace_pod};
 
 /// What is killed.
@@ -43,8 +43,14 @@ fn come_back(component: &str, program: &str) {
 }
 
 impl Part {
+    /// Something is killed: who does not run at the moment is waited for.
     pub(crate) fn kill(self) {
-        let ours = |beginning: &str| processes(beginning).iter().for_each(|it| kill(it));
+        let ours = |beginning: &str| {
+            let found = until(60, &format!("{self:?} runs"), || {
+                Some(processes(beginning)).filter(|found| !found.is_empty())
+            });
+            found.iter().for_each(|it| kill(it));
+        };
         match self {
             Self::Agent => ours(AGENT),
             Self::Controller => ours(CONTROLLER),

@@ -1,9 +1,9 @@
 //! VM objects with a guest that says what it sees: Linux with busybox, see
 //! `script/lib/guest_image.sh`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use super::{Tenant, cluster_directory, on_node, repository, run, until};
 
@@ -36,13 +36,12 @@ pub(crate) fn have_cloud_guest(image: &str) {
     have_image_as(image, &guest("cloud"));
 }
 
-/// One test copies it, and the others wait until all of it is there.
-static COPYING: Mutex<()> = Mutex::new(());
-
-/// A guest's disk, where the node sees it.
+/// A guest's disk, where the node sees it. One test copies it, and the others wait until
+/// all of it is there, whatever process they are in.
 fn guest(kind: &str) -> PathBuf {
-    let _copying = COPYING.lock().unwrap_or_else(PoisonError::into_inner);
     let file = cluster_directory().join(format!("shared/{kind}.img"));
+    let copying = File::create(file.with_extension("lock")).expect("a file can be made");
+    copying.lock().expect("it can be locked");
     if !file.exists() {
         let script = repository().join("script/lib/guest_image.sh");
         let image = run(Command::new("bash").arg(script).arg(kind));
@@ -90,7 +89,7 @@ pub(crate) fn things() -> String {
 
 /// Deletes a VM; returns when nothing of it is left.
 pub(crate) fn delete(tenant: &Tenant, name: &str) {
-    tenant.kubectl(&["delete", "vm", name, "--timeout=90s"]);
+    tenant.kubectl(&["delete", "vm", name, "--timeout=300s"]);
     until(30, "the VM's things go", || {
         (!things().contains(&format!("-{name}"))).then_some(())
     });

@@ -1,6 +1,7 @@
 //! Images at a web server of the node, and mappings of names to it.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use super::storage::{Tied, server_on_node};
@@ -9,6 +10,7 @@ use super::{Tenant, run};
 /// `script/lib/servers/http.sh` on the node's loopback, where its agent reaches it.
 pub(crate) struct Web {
     facts: serde_json::Value,
+    directory: PathBuf,
     _process: Tied,
 }
 
@@ -18,8 +20,14 @@ impl Web {
         let (process, facts) = Tied::start(&mut server_on_node("http.sh", &directory));
         Self {
             facts: serde_json::from_str(&facts).expect("facts"),
+            directory,
             _process: process,
         }
+    }
+
+    /// What it serves.
+    pub(crate) fn file(&self, path: &str) -> PathBuf {
+        self.directory.join("files").join(path)
     }
 
     /// The host and port at which it speaks TLS.
@@ -28,7 +36,7 @@ impl Web {
     }
 
     /// Whom its certificate is from.
-    fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         let file = self.facts["caFile"].as_str().expect("a path");
         fs::read_to_string(file).expect("a certificate")
     }
@@ -39,12 +47,16 @@ impl Web {
         fs::read_to_string(file.expect("a path")).expect("a password")
     }
 
-    /// Maps names of the tenant: `TENANT/open` is for everybody, `TENANT/guarded` for
-    /// those who have the password, `TENANT/missing` is not there.
+    /// Maps names of the tenant: `TENANT/open`, `first` and `second` are for everybody,
+    /// and so is `slow`, which takes a minute; `guarded` is for those who have the
+    /// password, `missing` is not there.
     pub(crate) fn map(&self, tenant: &Tenant) -> Mapping {
         let (host, authority) = (self.host(), self.authority());
         let rules: String = [
             ("open", "disk.raw"),
+            ("first", "first/disk.raw"),
+            ("second", "second/disk.raw"),
+            ("slow", "slow/disk.raw"),
             ("guarded", "basic/disk.qcow2"),
             ("missing", "no-such-file"),
         ]

@@ -11,7 +11,7 @@ use super::guests::NODE;
 use super::{Tenant, cluster_directory, on_node, repository, run};
 
 /// Whom QEMU runs as.
-const QEMU: u32 = 64055;
+pub(crate) const QEMU: u32 = 64055;
 /// The size of all disks here, also as claims write it.
 pub(crate) const BYTES: u64 = 8 << 20;
 pub(crate) const SIZE: &str = "8Mi";
@@ -171,11 +171,11 @@ pub(crate) fn host_path(path: &Path) -> String {
 
 /// A process that lives until its stdin ends: when this is dropped, or when the test
 /// is gone.
-pub(super) struct Tied(Child);
+pub(crate) struct Tied(Child);
 
 impl Tied {
     /// Returns its first line.
-    pub(super) fn start(command: &mut Command) -> (Self, String) {
+    pub(crate) fn start(command: &mut Command) -> (Self, String) {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut line = String::new();
@@ -291,6 +291,20 @@ impl Iscsi {
     /// The spec of a volume at its target for everybody.
     pub(crate) fn open_volume(&self) -> String {
         format!("iscsi: {{{}}}", self.target("open"))
+    }
+
+    /// The same, as other nodes reach it.
+    pub(crate) fn open_volume_for_all(&self) -> String {
+        self.open_volume().replace("127.0.0.1", self.address())
+    }
+
+    /// The same target as a source that a VM names itself.
+    pub(crate) fn open_source(&self) -> String {
+        let facts = &self.0.facts["open"];
+        format!(
+            "iscsi: {{host: {{name: {}, port: \"{}\"}}, portal: {}, lun: {}}}",
+            self.0.address, self.0.facts["port"], facts["iqn"], facts["lun"]
+        )
     }
 
     /// That of one whose target wants to know who comes; and the Secret.

@@ -6,10 +6,10 @@
 use std::io::Write;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::kube::guests::{NODE, have_image};
-use super::kube::{Tenant, cluster_directory, on_node, repository, run, until};
+use super::kube::{Tenant, cluster_directory, is_too_long, on_node, pause, repository, run, until};
 
 /// Everything that VMs leave while they are there. Names of VMs are in most lines.
 const LOOK: &str = r#"
@@ -21,7 +21,7 @@ for made in vms volumes cloud-init ceph uefi; do
 done
 [ ! -e /run/disklet/vms ] || find /run/disklet/vms -mindepth 1
 grep -o ' /run/disklet/vms/[^ ]*' /proc/self/mountinfo || true
-for qemu in $(grep -la '^/usr/bin/qemu-system' /proc/[0-9]*/cmdline 2>/dev/null || true); do
+for qemu in $(grep -la -e '^/usr/bin/qemu-system' -e '^\(/usr/bin/\)\?qemu-storage-daemon' /proc/[0-9]*/cmdline 2>/dev/null || true); do
     tr '\0' ' ' <"$qemu" | sed 's/^/process /' || true
 done"#;
 
@@ -48,7 +48,7 @@ pub(crate) fn until_nothing_is_left_of(seconds: u64, vm: &str) {
 }
 
 fn until_none_is_left(seconds: u64, of: &str, is_of: impl Fn(&str) -> bool) {
-    let end = Instant::now() + Duration::from_secs(seconds);
+    let begun = Instant::now();
     loop {
         let left = left();
         let left: Vec<_> = left.lines().filter(|line| is_of(line)).collect();
@@ -56,11 +56,11 @@ fn until_none_is_left(seconds: u64, of: &str, is_of: impl Fn(&str) -> bool) {
             return;
         }
         assert!(
-            Instant::now() < end,
+            !is_too_long(begun, seconds),
             "after {seconds} s something is left of {of}:\n{}",
             left.join("\n")
         );
-        std::thread::sleep(Duration::from_millis(250));
+        pause(begun);
     }
 }
 
@@ -68,6 +68,10 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// For a test that disturbs VMs of others: nobody else is there.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    assert!(
+        std::env::var_os("DISKLET_TEST_BESIDE").is_none(),
+        "script/lib/kube/alone has to name this test: it runs beside others"
+    );
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     until_nothing_is_left(120, "earlier tests");
     alone
@@ -182,12 +186,44 @@ pub(crate) fn replace_pod(component: &str) {
 
 /// What the tests of a matrix are chosen by: all of them, or some by the commit.
 pub(crate) fn seed() -> Option<u64> {
-    if std::env::var_os("DISKLET_ALL_KILLS").is_some() {
-        return None;
-    }
+    (!all_is_wanted()).then(commit)
+}
+
+/// Whether all that could be tested shall be.
+pub(crate) fn all_is_wanted() -> bool {
+    std::env::var_os("DISKLET_ALL_KILLS").is_some()
+}
+
+/// A number that the commit decides.
+pub(crate) fn commit() -> u64 {
     let commit = run(Command::new("git")
         .arg("-C")
         .arg(repository())
         .args(["rev-parse", "HEAD"]));
-    Some(u64::from_str_radix(&commit[..8], 16).expect("a commit has digits"))
+    u64::from_str_radix(&commit[..8], 16).expect("a commit has digits")
+}
+
+/// Numbers that only their seed decides.
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        // Zero would stay zero.
+        Self(seed | 1)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        // Xorshift.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).expect("a number") % end
+    }
+
+    /// The same things in another order.
+    pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, self.below(last + 1));
+        }
+    }
 }

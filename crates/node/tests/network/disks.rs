@@ -43,7 +43,11 @@ impl ServerDisk {
 
 /// By cephx, at a cluster of which one monitor is named twice and one is dead.
 pub(crate) fn rbd() -> ServerDisk {
-    let ceph = Server::shared(Kind::Ceph);
+    rbd_at(Server::shared(Kind::Ceph))
+}
+
+/// The same at a server of a test's own.
+pub(crate) fn rbd_at(ceph: &Server) -> ServerDisk {
     let monitors: Vec<_> = [
         1,
         ceph.number("/monitors/0/port"),
@@ -67,14 +71,19 @@ pub(crate) fn ceph_secret(ceph: &Server) -> String {
 
 /// For everybody.
 pub(crate) fn iscsi_open() -> ServerDisk {
-    iscsi("open", "")
+    iscsi(Server::shared(Kind::Iscsi), "open", "")
 }
 
 /// With CHAP; by a name of its own if told one.
 pub(crate) fn iscsi_chap(target: &str, initiator: Option<&str>) -> ServerDisk {
-    let server = Server::shared(Kind::Iscsi);
     let initiator = initiator.map_or(String::new(), |name| format!(", initiator: '{name}'"));
-    iscsi(target, &format!(", auth: {{secretRef: chap}}{initiator}")).with(chap_secret(server))
+    iscsi_chap_at(Server::shared(Kind::Iscsi), target, &initiator)
+}
+
+/// The same at a server of a test's own.
+pub(crate) fn iscsi_chap_at(server: &Server, target: &str, more: &str) -> ServerDisk {
+    let more = format!(", auth: {{secretRef: chap}}{more}");
+    iscsi(server, target, &more).with(chap_secret(server))
 }
 
 pub(crate) fn chap_secret(server: &Server) -> String {
@@ -86,8 +95,7 @@ pub(crate) fn chap_secret(server: &Server) -> String {
     secret("chap", &[(names[0], user), (names[1], &password)])
 }
 
-fn iscsi(target: &str, more: &str) -> ServerDisk {
-    let server = Server::shared(Kind::Iscsi);
+fn iscsi(server: &Server, target: &str, more: &str) -> ServerDisk {
     let source = format!(
         "iscsi: {{host: {{name: {}, port: '{}'}}, portal: '{}', lun: {}{more}}}",
         server.text("/host"),

@@ -100,7 +100,7 @@ pub(crate) fn until_it_answers(machine: &Machine) {
     let begun = Instant::now();
     while !machine.node(&["ps"]).status.success() {
         assert!(
-            begun.elapsed().as_secs() < 30,
+            begun.elapsed().as_secs() < 90,
             "the daemon does not come again"
         );
         std::thread::sleep(Duration::from_millis(100));

@@ -3,11 +3,10 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::RwLockWriteGuard;
 
 use disklet_core::plan::StepKind;
 
-use super::things::with_secrets;
+use super::things::{WithSecrets, with_secrets};
 use super::{Machine, guest};
 
 /// What a VM has beside its root overlay and cloud-init image.
@@ -55,6 +54,8 @@ impl Kind {
             StepKind::AskContainer | StepKind::AttachIdentity => Self::Ceph,
             // Only where there is a launcher: cluster_cuts.rs cuts these.
             StepKind::ExposeSocket | StepKind::JoinLauncher | StepKind::ResumeDomain => Self::Ceph,
+            // Only while a VM runs: real_live.rs cuts these.
+            StepKind::AttachDisk | StepKind::DetachDisk | StepKind::ResizeDisk => Self::Ceph,
             StepKind::ExposeFile => Self::DiskImage,
             StepKind::FillRoot => Self::PersistentRoot,
             StepKind::CheckServers | StepKind::DefineSecret | StepKind::WriteCephConfig => {
@@ -72,7 +73,7 @@ pub(crate) struct Fixture {
     kind: Kind,
     device: Option<LoopDevice>,
     /// Nobody else's secrets are there meanwhile.
-    _secrets: Option<RwLockWriteGuard<'static, ()>>,
+    _secrets: Option<WithSecrets>,
 }
 
 impl Fixture {
@@ -241,6 +242,11 @@ pub(crate) struct LoopDevice {
 impl LoopDevice {
     pub(crate) fn attach(file: &Path) -> Self {
         Self::attach_with(file, &[])
+    }
+
+    /// The same, which nobody can write to.
+    pub(crate) fn attach_read_only(file: &Path) -> Self {
+        Self::attach_with(file, &["--read-only"])
     }
 
     /// The same with one partition. The kernel is told of it, rather than left

@@ -44,6 +44,17 @@ pub(crate) fn reading_disk(further: u8) -> Vec<u8> {
     build(&[&start(), &say(HELLO), &says_lines(further), OFF])
 }
 
+/// The same, but it also writes each first sector back, with `#` for the first
+/// letter.
+pub(crate) fn marking_disk(further: u8) -> Vec<u8> {
+    build(&[&start(), &say(HELLO), &marks_lines(further), OFF])
+}
+
+/// A first line after a guest has marked it.
+pub(crate) fn marked(line: &str) -> String {
+    format!("#{}", &line[1..])
+}
+
 fn build(code: &[&[u8]]) -> Vec<u8> {
     let code = code.concat();
     assert!(code.len() <= 510, "more than a sector");
@@ -100,6 +111,24 @@ fn says_lines(further: u8) -> Vec<u8> {
         &[0x47, 0x81, 0xff, 0x81 + further, 0x00, 0x75, 0xd8], // inc di; cmp di,end; jne back
     ]
     .concat()
+}
+
+/// The same, and marks what was read.
+fn marks_lines(further: u8) -> Vec<u8> {
+    let one = [
+        &[0x89, 0xfa, 0xbb, 0x00, 0x80][..], // mov dx,di; mov bx,0x8000
+        &[0xb8, 0x01, 0x02, 0xb9, 0x01, 0x00, 0xcd, 0x13], // mov ax,0x0201; cx,1; int 0x13
+        &[0x73, 0x06, 0xc7, 0x06, 0x00, 0x80, 0x3f, 0x0a], // jnc on; mov word [0x8000],"?\n"
+        &[0xbe, 0x00, 0x80, 0xba, 0xf8, 0x03], // mov si,0x8000; mov dx,0x3f8
+        &[0xac, 0xee, 0x3c, 0x0a, 0x75, 0xfa], // lodsb; out dx,al; cmp al,10; jne back
+        &[0xc6, 0x06, 0x00, 0x80, b'#'],     // mov byte [0x8000],'#'
+        &[0x89, 0xfa, 0xbb, 0x00, 0x80],     // mov dx,di; mov bx,0x8000
+        &[0xb8, 0x01, 0x03, 0xb9, 0x01, 0x00, 0xcd, 0x13], // mov ax,0x0301; cx,1; int 0x13
+    ]
+    .concat();
+    let end = [0x47, 0x81, 0xff, 0x81 + further, 0x00, 0x75]; // inc di; cmp di,end; jne
+    let back = u8::try_from(256 - (one.len() + end.len() + 1)).unwrap();
+    [&[0xfc, 0xbf, 0x81, 0x00][..], &one, &end, &[back]].concat() // cld; mov di,0x81
 }
 
 /// Power management is connected, enabled at version 1.2, and told to switch

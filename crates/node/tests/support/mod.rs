@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod fixtures;
 pub(crate) mod foreign;
 pub(crate) mod guest;
+pub(crate) mod names;
 pub(crate) mod nobody;
 pub(crate) mod servers;
 pub(crate) mod terminal;
@@ -27,6 +28,8 @@ pub(crate) struct Machine {
     folder: PathBuf,
     run_dir: PathBuf,
     libvirt: String,
+    /// The program is in the network of the private libvirtd.
+    is_beside_servers: bool,
 }
 
 impl Machine {
@@ -47,7 +50,15 @@ impl Machine {
             run_dir,
             libvirt: std::env::var("DISKLET_TEST_LIBVIRT_URI")
                 .expect("run by script/test, which starts a private libvirtd"),
+            is_beside_servers: false,
         }
+    }
+
+    /// The same in the network of the private libvirtd, where servers are.
+    pub(crate) fn beside_servers(name: &str) -> Self {
+        let mut machine = Self::new(name);
+        machine.is_beside_servers = true;
+        machine
     }
 
     fn folder(&self) -> &str {
@@ -83,9 +94,16 @@ impl Machine {
     /// The same, killed at a boundary between two steps; at which, if it got
     /// there.
     pub(crate) fn killed(&self, arguments: &[&str], boundary: u32) -> Option<String> {
+        self.killed_at(arguments, &boundary.to_string())
+    }
+
+    /// The same by the boundary's name.
+    pub(crate) fn killed_at(&self, arguments: &[&str], boundary: &str) -> Option<String> {
         let output = self
             .command(arguments)
-            .env("DISKLET_CUT", boundary.to_string())
+            // By this, what it has started is known; see `processes`.
+            .current_dir(&self.folder)
+            .env("DISKLET_CUT", boundary)
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -94,13 +112,42 @@ impl Machine {
         cut.map(str::to_owned)
     }
 
+    /// Programs that were started by one that was killed, and are still there.
+    pub(crate) fn processes(&self) -> Vec<String> {
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let ours = all.filter(|entry| {
+            let place = std::fs::read_link(entry.path().join("cwd"));
+            place.is_ok_and(|place| place == self.folder)
+        });
+        let command = |path: PathBuf| std::fs::read_to_string(path.join("cmdline"));
+        ours.map(|entry| command(entry.path()).unwrap_or_default())
+            .collect()
+    }
+
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_disklet-node"));
+        names::claim(&self.libvirt, arguments);
+        let program = env!("CARGO_BIN_EXE_disklet-node");
+        let mut command = match self.is_beside_servers {
+            true => servers::beside_servers(program),
+            false => Command::new(program),
+        };
         command
             .args(arguments)
             .arg("--config")
             .arg(self.path("config.yaml"))
             .env("LIBVIRT_DEFAULT_URI", &self.libvirt);
+        command
+    }
+
+    /// The same with signals as `env` says, such as `--ignore-signal=HUP`, however
+    /// the tests were started.
+    pub(crate) fn command_with(&self, signals: &str, arguments: &[&str]) -> Command {
+        let inner = self.command(arguments);
+        let mut command = Command::new("env");
+        command.arg(signals).arg(inner.get_program());
+        command.args(inner.get_args());
+        let envs = inner.get_envs();
+        command.envs(envs.filter_map(|(key, value)| Some((key, value?))));
         command
     }
 
@@ -113,7 +160,7 @@ impl Machine {
 
     /// Says it until the guest has switched itself off.
     pub(crate) fn run_to_end(&self, manifest: &str) {
-        self.done(&["up", "-f", manifest, "--wait", "exit", "--timeout", "2m"]);
+        self.done(&["up", "-f", manifest, "--wait", "exit", "--timeout", "6m"]);
     }
 
     /// The same, which must fail; what it said.
@@ -145,7 +192,7 @@ impl Machine {
             if let Some(path) = paths.find(|path| path.to_str().unwrap().ends_with(part)) {
                 return path;
             }
-            assert!(begun.elapsed().as_secs() < 60, "no volume {part}");
+            assert!(begun.elapsed().as_secs() < 180, "no volume {part}");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
@@ -226,7 +273,10 @@ impl Machine {
             if String::from_utf8_lossy(&output.stdout).contains(text) {
                 return;
             }
-            assert!(begun.elapsed().as_secs() < 60, "{name} does not say {text}");
+            assert!(
+                begun.elapsed().as_secs() < 180,
+                "{name} does not say {text}"
+            );
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     }
@@ -241,7 +291,7 @@ impl Machine {
             if vms.any(|vm| vm["name"] == name && vm["state"] == state) {
                 return;
             }
-            assert!(begun.elapsed().as_secs() < 60, "{name} is not {state}");
+            assert!(begun.elapsed().as_secs() < 180, "{name} is not {state}");
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     }
@@ -300,7 +350,7 @@ pub(crate) fn until_waited_for(held: &std::fs::File) {
         if waiting.any(|line| line.contains(&inode)) {
             return;
         }
-        assert!(begun.elapsed().as_secs() < 60, "nobody waits for the lock");
+        assert!(begun.elapsed().as_secs() < 180, "nobody waits for the lock");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

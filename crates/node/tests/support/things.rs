@@ -3,28 +3,46 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{RwLock, RwLockWriteGuard};
+
+use rustix::fs::FlockOperation;
 
 use super::Machine;
 
-/// Secrets do not tell whose they are: only one VM of a test program has any at
-/// a time.
-static SECRETS: RwLock<()> = RwLock::new(());
-
 thread_local! {
-    /// Whether it is this test's VM.
+    /// Whether it is this test's VM that has secrets.
     static OURS: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Secrets do not tell whose they are: of all tests beside one libvirtd, whatever program
+/// they are in, only one has a VM with some at a time.
+fn lock_of_secrets() -> File {
+    let shared = std::env::var("DISKLET_TEST_RUN_DIR").expect("run by script/test");
+    let path = Path::new(&shared).join("secrets.lock");
+    let mut options = File::options();
+    let file = options.create(true).append(true).open(path);
+    file.unwrap()
+}
+
 /// For as long as a VM has secrets.
-pub(crate) fn with_secrets() -> RwLockWriteGuard<'static, ()> {
+pub(crate) struct WithSecrets {
+    _lock: File,
+}
+
+pub(crate) fn with_secrets() -> WithSecrets {
+    let lock = lock_of_secrets();
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
     OURS.set(true);
-    SECRETS
-        .write()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    WithSecrets { _lock: lock }
+}
+
+impl Drop for WithSecrets {
+    fn drop(&mut self) {
+        OURS.set(false);
+    }
 }
 
 impl Machine {
@@ -41,7 +59,9 @@ impl Machine {
             ["images", "volumes", "vms", "cloud-init", "ceph", "uefi"]
                 .map(|name| data.join(name))
                 .contains(&path.to_owned())
-                || path == self.run_dir.join("vms")
+                || ["vms", "read"]
+                    .map(|name| self.run_dir.join(name))
+                    .contains(&path.to_owned())
         };
         files.retain(|path| !stays(path) && !path.starts_with(data.join("images")));
         let mut found = locks(&files);
@@ -90,8 +110,9 @@ impl Machine {
 
     /// All of libvirt's, unless another test has some at this moment.
     fn secrets(&self) -> Vec<String> {
-        let nobodys = SECRETS.try_read();
-        if nobodys.is_err() && !OURS.get() {
+        let lock = lock_of_secrets();
+        let nobodys = || rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared).is_ok();
+        if !OURS.get() && !nobodys() {
             return Vec::new();
         }
         let secrets = self.virsh(&["secret-list"]).unwrap();

@@ -3,14 +3,15 @@
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::launch::protocol::VOLUME;
-use crate::manifest::{Input, is_vm};
+use crate::manifest::{Input, is_vm, vm_template};
 use crate::yaml::{self, Limits, Value, View};
 
 /// The host's own namespaces: a guest is in none of them.
 const OF_THE_HOST: [&str; 4] = ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"];
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
-/// Refuses it in all VM pods of an input, those in lists included.
+/// Refuses it in all VM pods of an input, those in lists, and those that others would make,
+/// included.
 pub fn check(input: &Input, diags: &mut Diagnostics) {
     for root in yaml::documents(&input.text, Limits::default()).flatten() {
         check_object(&View::root(&root, &input.name), diags);
@@ -25,7 +26,12 @@ fn check_object(object: &View<'_>, diags: &mut Diagnostics) {
     for item in fields.items("items", quiet) {
         check_object(&item, diags);
     }
-    if is_vm(object.node)
+    let pod = match is_vm(object.node) {
+        true => Some(object.clone()),
+        false => vm_template(object),
+    };
+    if let Some(pod) = pod
+        && let Some(mut fields) = pod.fields(quiet)
         && let Some(spec) = fields.get("spec")
     {
         check_spec(&spec, diags);
@@ -45,6 +51,18 @@ fn check_spec(spec: &View<'_>, diags: &mut Diagnostics) {
             let problem = Diagnostic::error(&view.place, format!("a VM pod cannot have {key}"));
             diags.push(problem.help("remove it: a guest has a system and a network of its own"));
         }
+    }
+    // API servers take any number, and a pod with a negative one cannot even be deleted.
+    if let Some(view) = fields.get("terminationGracePeriodSeconds")
+        && let Some(grace) = view.int(quiet)
+        && u32::try_from(grace).is_err()
+    {
+        let problem = Diagnostic::error(&view.place, "not how long a guest can have to end");
+        diags.push(
+            problem
+                .found(grace.to_string())
+                .allowed("0 to 4294967295 seconds"),
+        );
     }
     for volume in fields.items("volumes", quiet) {
         let name = volume

@@ -10,6 +10,7 @@
 //! ```
 
 mod check;
+mod intact;
 mod kinds;
 mod update;
 
@@ -18,6 +19,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 pub use check::check;
+pub use intact::{altered, mapped_claims, unchanged, with_additions};
 pub use kinds::no_mapping;
 pub use update::{Changed, kept};
 
@@ -36,6 +38,8 @@ pub const RUNTIME_ANNOTATION: &str = manifest::RUNTIME_ANNOTATION;
 pub const RUNTIME: &str = manifest::RUNTIME;
 /// What of a VM pod's spec its launcher has replaced, as JSON.
 pub const SAVED: &str = "disklet.io/vm-pod";
+/// On pods that a kubelet has made itself, of files on its node: nobody can change them.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The condition of a VM pod that its guest runs; the pod is ready only then.
 pub const RUNNING: &str = "disklet.io/running";
 
@@ -52,6 +56,10 @@ const REPLACED: [&str; 8] = [
 ];
 /// Those of its container that the kubelet and Services have to know.
 const KEPT: [&str; 4] = ["livenessProbe", "ports", "readinessProbe", "startupProbe"];
+/// How a kubelet asks after a container, and by what. A port that has a name is one of the
+/// container's ports.
+const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
+const ASKED: [&str; 3] = ["httpGet", "tcpSocket", "grpc"];
 /// How long a pod has to end, if it does not say.
 const GRACE: i64 = 30;
 
@@ -168,7 +176,12 @@ pub fn launcher(pod: &Value, vm: &VmPod, blocks: &BTreeSet<String>, settings: &S
 fn label(pod: &Value) -> String {
     let meta = &pod["metadata"];
     let text = |key: &str| meta[key].as_str().filter(|text| !text.is_empty());
-    let name = text("name").or(text("generateName")).unwrap_or("vm");
+    label_of(text("name").or(text("generateName")).unwrap_or("vm"))
+}
+
+/// The value of the label of a launcher, by the name of its pod.
+#[must_use]
+pub fn label_of(name: &str) -> String {
     let name = label_value(name);
     name.trim_end_matches(['-', '.']).to_owned()
 }
@@ -198,12 +211,19 @@ fn container(spec: &Value, vm: &VmPod, blocks: &BTreeSet<String>, settings: &Set
     container
 }
 
-/// The usual ones, and those that the container names.
+/// The usual ones, those that the container names, and those at which the kubelet asks.
 fn ports(container: &Value) -> (Ports, Ports) {
     let (mut tcp, mut udp) = Ports::usual();
+    let number = |value: &Value| value.as_u64().and_then(|it| u16::try_from(it).ok());
+    for probe in PROBES.map(|key| &container[key]) {
+        let asked = ASKED.map(|how| number(&probe[how]["port"]));
+        asked
+            .into_iter()
+            .flatten()
+            .for_each(|port| tcp.add(port, port));
+    }
     for port in items(container, "ports") {
-        let number = port["containerPort"].as_u64();
-        let Some(number) = number.and_then(|it| u16::try_from(it).ok()) else {
+        let Some(number) = number(&port["containerPort"]) else {
             continue;
         };
         match port["protocol"].as_str() {

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use super::intact::label_to_keep;
 use super::{REPLACED, SAVED};
 use crate::launch::pod::VM_LABEL;
 
@@ -19,8 +20,9 @@ pub fn kept(old: &Value, new: &Value) -> Result<Value, Changed> {
     let saved = saved.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
     let saved = Value::Object(saved.unwrap_or_default());
     let mut kept = new.clone();
-    for (field, key) in [("annotations", SAVED), ("labels", VM_LABEL)] {
-        kept["metadata"][field][key] = old["metadata"][field][key].clone();
+    kept["metadata"]["annotations"][SAVED] = old["metadata"]["annotations"][SAVED].clone();
+    if let label @ Value::String(_) = label_to_keep(old, new) {
+        kept["metadata"]["labels"][VM_LABEL] = label;
     }
     for key in REPLACED {
         let (now, then) = (&new["spec"][key], &old["spec"][key]);

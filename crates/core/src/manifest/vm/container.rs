@@ -4,6 +4,7 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::manifest::container::{EnvFrom, EnvSource, EnvVar, read_env_from};
 use crate::manifest::meta::required_name;
 use crate::names::{EnvName, ImageName};
+use crate::secrecy::conceal_literals;
 use crate::text::Data;
 use crate::yaml::{Fields, Spanned, View};
 
@@ -12,7 +13,7 @@ use crate::yaml::{Fields, Spanned, View};
 pub struct ContainerSpec {
     /// Its image.
     pub image: Spanned<String>,
-    /// All its fields, as they are written.
+    /// All its fields, as they are written; what looks like a password does not show.
     pub fields: Data,
     /// Variables from whole ConfigMaps and Secrets.
     pub env_from: Vec<Spanned<EnvFrom>>,
@@ -60,9 +61,11 @@ impl ContainerSpec {
             fields.get(other);
         }
         fields.tell_slips(diags);
+        let mut all = view.finite_data(diags)?;
+        conceal_literals(&mut all);
         Some(Self {
             image: image?,
-            fields: view.finite_data(diags)?,
+            fields: all,
             env_from,
             env,
         })

@@ -5,6 +5,7 @@ use crate::domain::{Bus, Cache, DeviceKind, Format, Io, IoLimits, Serial};
 use crate::manifest::meta::parse_name;
 use crate::names::{PoolName, VolumeName};
 use crate::plan::{Access, CopyMode};
+use crate::units::ByteSize;
 use crate::yaml::{Fields, Spanned, View};
 
 use super::source::DiskSource;
@@ -61,6 +62,8 @@ pub struct CopySpec {
     pub mode: Spanned<CopyMode>,
     /// Where the copy goes.
     pub usage: Option<Spanned<PoolName>>,
+    /// How large it is at least.
+    pub size: Option<Spanned<ByteSize>>,
 }
 
 const FIELDS: [&str; 15] = [
@@ -82,7 +85,7 @@ const FIELDS: [&str; 15] = [
 ];
 
 impl DiskSpec {
-    pub(super) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
+    pub(in crate::manifest) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Self> {
         let mut fields = view.fields(diags)?;
         let name = fields
             .spanned_text("name", diags)
@@ -310,14 +313,26 @@ impl CopySpec {
         let usage = either(&mut fields, "usage-type", "usageType", diags)
             .and_then(|view| view.spanned_text(diags))
             .and_then(|text| parse_name(text, PoolName::parse, diags));
-        fields.no_others(&["mode", "usage-type"], diags);
+        let size = fields.get("size").and_then(|view| {
+            let value = view.size(diags)?;
+            let place = view.place.clone();
+            Some(Spanned { value, place })
+        });
+        fields.no_others(&["mode", "usage-type", "size"], diags);
         let mode = mode?;
+        if let (CopyMode::None | CopyMode::Clone, Some(size)) = (mode.value, &size) {
+            diags.push(
+                Diagnostic::error(&size.place, "only an overlay is larger than its master")
+                    .found(format!("mode {}", mode.value.name()))
+                    .help("choose copy-on-write or copy-on-read, or remove size"),
+            );
+        }
         if let (CopyMode::None, Some(usage)) = (mode.value, &usage) {
             diags.push(
                 Diagnostic::error(&usage.place, "without a copy there is nothing to put there")
                     .help("remove usage-type, or choose a copy mode"),
             );
         }
-        Some(Self { mode, usage })
+        Some(Self { mode, usage, size })
     }
 }

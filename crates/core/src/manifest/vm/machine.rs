@@ -5,7 +5,7 @@ use uuid::Uuid;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::domain::InterfaceModel;
 use crate::manifest::annotations::system_uuid;
-use crate::manifest::container::parse_memory;
+use crate::manifest::resources::parse_memory;
 use crate::manifest::{CpuModel, CpuSetting};
 use crate::names::VolumeName;
 use crate::units::ByteSize;

@@ -21,6 +21,7 @@ pub use probe::{Ask, Probe, Probes};
 pub use source::DiskSource;
 
 use crate::diag::{Diagnostic, Diagnostics};
+use crate::live::RunningVm;
 use crate::names::{Namespace, ObjectName};
 use crate::units::ByteSize;
 use crate::yaml::{Fields, Spanned, View};
@@ -55,6 +56,8 @@ pub struct VmObject {
     pub cloud_init: Option<VmCloudInit>,
     /// The identity whose root disk it has.
     pub identity: Option<IdentityRef>,
+    /// What it has already, if the disks are to be added to a VM that runs.
+    pub present: Option<RunningVm>,
     /// Something in it was refused; it is resolved for further problems, but
     /// no plan comes of it.
     pub(crate) refused: bool,
@@ -135,6 +138,7 @@ impl VmObject {
             interfaces,
             cloud_init,
             identity,
+            present: None,
             refused: diags.errors() > errors_before,
         })
     }
@@ -153,7 +157,8 @@ fn read_devices(
         diags.push(
             Diagnostic::error(&beyond.place, "too many disks: no bus has a place left")
                 .found(format!("{} disks", disks.len()))
-                .allowed(format!("{MOST_DISKS} disks of a VM")),
+                .allowed(format!("{MOST_DISKS} disks of a VM"))
+                .help("remove disks, or have some of them in another VM"),
         );
     }
     let disks = disks

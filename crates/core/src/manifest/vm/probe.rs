@@ -142,10 +142,11 @@ impl Probe {
         let ask = match (http, tcp) {
             (Some(ask), None) | (None, Some(ask)) => ask?,
             (Some(_), Some(_)) => {
-                diags.push(Diagnostic::error(
-                    &view.place,
-                    "a probe asks in one way: httpGet or tcpSocket",
-                ));
+                diags.push(
+                    Diagnostic::error(&view.place, "a probe asks in one way")
+                        .found("httpGet and tcpSocket")
+                        .help("remove one of the two"),
+                );
                 return None;
             }
             (None, None) => {

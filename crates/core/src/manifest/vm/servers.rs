@@ -10,7 +10,8 @@ use crate::manifest::address::{
 use crate::manifest::meta::parse_name;
 use crate::names::ObjectName;
 use crate::source::{
-    Gluster, GlusterPath, GlusterVolume, Iscsi, Nbd, NbdExport, NbdServer, Network, Rbd, SocketPath,
+    Endpoint, Gluster, GlusterPath, GlusterVolume, Iqn, Iscsi, Nbd, NbdExport, NbdServer, Network,
+    Rbd, SocketPath,
 };
 use crate::url::{Scheme, Url};
 use crate::yaml::{Fields, Spanned, Value, View};
@@ -26,7 +27,7 @@ pub(super) fn read_iscsi(
         .and_then(|host| server(&host, Iscsi::PORT, diags));
     let target = fields
         .required_text("portal", diags)
-        .and_then(|text| iqn(&text, diags));
+        .and_then(|text| target(&text, diags));
     let within = spanned_int(&mut fields, "lun", diags);
     let initiator = fields.spanned_text("initiator", diags);
     let wrong_initiator = initiator.is_some();
@@ -64,6 +65,24 @@ pub(super) fn read_iscsi(
         network,
         auth: auth?,
     })
+}
+
+/// The field is called as in the seed, and many would put the address there.
+fn target(text: &Spanned<String>, diags: &mut Diagnostics) -> Option<Iqn> {
+    let is_meant = ["iqn.", "eui.", "naa."]
+        .iter()
+        .any(|it| text.value.starts_with(it));
+    let is_address = !is_meant && Endpoint::parse(&text.value, Iscsi::PORT).is_some();
+    if is_address {
+        diags.push(
+            Diagnostic::error(&text.place, "not an iSCSI name")
+                .found(format!("{:?}", text.value))
+                .allowed(Iqn::ALLOWED)
+                .help("the target's name goes here, its address into host"),
+        );
+        return None;
+    }
+    iqn(text, diags)
 }
 
 pub(super) fn read_rbd(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
@@ -114,10 +133,10 @@ pub(super) fn read_nbd(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskS
         diags.push(
             Diagnostic::error(
                 &own.place,
-                "an NBD disk cannot have certificates of its own",
+                "an NBD disk cannot have certificates of its own, nor can a copy of one",
             )
             .allowed("tls: true, with the certificates of the node")
-            .help("the node's administrator sets them in libvirt's qemu.conf (nbd_tls)"),
+            .help("the node's administrator sets them in libvirt's qemu.conf (nbd_tls) and, for copies, with nbdCertificates in the configuration"),
         );
         return None;
     }
@@ -132,11 +151,13 @@ pub(super) fn read_nbd(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskS
         (Some(host), None) => server(&host, Nbd::PORT, diags).map(NbdServer::Tcp),
         (None, Some(path)) => socket(&path, diags).map(NbdServer::Unix),
         (host, _) => {
-            let problem = match host {
-                Some(_) => "an NBD server is at one place",
-                None => "says not where the NBD server is",
-            };
-            diags.push(Diagnostic::error(&view.place, problem).allowed("host, or unix"));
+            diags.push(match host {
+                Some(_) => Diagnostic::error(&view.place, "an NBD server is at one place")
+                    .found("host and unix")
+                    .help("remove one of the two"),
+                None => Diagnostic::error(&view.place, "does not say where the NBD server is")
+                    .help("add host: {name: NAME}, or unix: PATH"),
+            });
             None
         }
     };
@@ -257,6 +278,7 @@ pub(super) fn read_http(
             }
         });
     let auth = read_auth(&mut fields, diags);
+    refuse_authorities(&mut fields, diags)?;
     fields.no_others(&["url", "auth"], diags);
     let url = url?;
     if wanted.is_some_and(|wanted| wanted != url.value.scheme()) {
@@ -277,6 +299,32 @@ pub(super) fn read_http(
         return None;
     }
     Some(DiskSource::Http { url, auth: auth? })
+}
+
+/// Fields by which people would have a web server known by an authority of its own.
+const AUTHORITIES: [&str; 7] = [
+    "ca",
+    "caBundle",
+    "caFile",
+    "caSecretRef",
+    "certificates",
+    "tls",
+    "tlsSecretRef",
+];
+
+/// QEMU's driver, which reads for copies as well, goes by the node's authorities.
+fn refuse_authorities(fields: &mut Fields<'_>, diags: &mut Diagnostics) -> Option<()> {
+    let Some(own) = AUTHORITIES.iter().find_map(|key| fields.get(key)) else {
+        return Some(());
+    };
+    diags.push(
+        Diagnostic::error(
+            &own.place,
+            "a web server cannot have certificates of its own: QEMU, which reads for copies as well, knows those of the node",
+        )
+        .help("have the node trust the server's authority, or have the file fetched, with source: {image: {name: https://…}}: its mapping takes tls"),
+    );
+    None
 }
 
 /// The Secret of `auth: {secretRef: NAME}`; the name may stand in a mapping, as

@@ -54,9 +54,69 @@ const KINDS: [&str; 9] = [
     "image",
 ];
 
+/// Who says what the source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Author {
+    /// A manifest.
+    User,
+    /// A container that has made the storage.
+    Container,
+}
+
+impl Author {
+    /// What it may name: a container makes storage, and no other container.
+    fn kinds(self) -> &'static [&'static str] {
+        match self {
+            Self::User => &KINDS,
+            Self::Container => &KINDS[..7],
+        }
+    }
+
+    fn unknown(self, key: &str, place: &Place) -> Diagnostic {
+        let kinds = self.kinds();
+        let problem = match (self, KINDS.contains(&key)) {
+            (Self::Container, true) => Diagnostic::error(
+                place,
+                format!("{key:?} is not storage that a container can answer with"),
+            ),
+            _ => Diagnostic::error(place, format!("{key:?} is no source of a disk")),
+        };
+        let problem = problem.allowed(kinds.join(", "));
+        problem.did_you_mean(key, kinds.iter().copied())
+    }
+
+    fn nothing(self, place: &Place) -> Diagnostic {
+        let problem = match self {
+            Self::User => "the disk has no source",
+            Self::Container => "the answer has no source for the disk",
+        };
+        Diagnostic::error(place, problem).allowed(self.kinds().join(", "))
+    }
+
+    fn two(self, kinds: [&str; 2], place: &Place) -> Diagnostic {
+        let [first, second] = kinds;
+        let problem = match self {
+            Self::User => Diagnostic::error(place, "a disk has one source")
+                .help("remove one of the two, or make two disks of them"),
+            Self::Container => Diagnostic::error(place, "the answer has two sources for one disk")
+                .help("have the container answer with one of the two"),
+        };
+        problem.found(format!("{first} and {second}"))
+    }
+}
+
 impl DiskSource {
     /// Reads a source that names its kind: exactly one.
     pub(crate) fn read(view: &View<'_>, diags: &mut Diagnostics) -> Option<Spanned<Self>> {
+        Self::read_by(Author::User, view, diags)
+    }
+
+    /// Reads what a container has answered.
+    pub(crate) fn read_answer(view: &View<'_>, diags: &mut Diagnostics) -> Option<Spanned<Self>> {
+        Self::read_by(Author::Container, view, diags)
+    }
+
+    fn read_by(author: Author, view: &View<'_>, diags: &mut Diagnostics) -> Option<Spanned<Self>> {
         let mut fields = view.fields(diags)?;
         // Beside `iscsi`, as storage containers answer.
         let unit = match view.node.get("iscsi") {
@@ -65,22 +125,23 @@ impl DiskSource {
         };
         let mut kinds = fields.unread().into_iter();
         let Some((kind, source)) = kinds.next() else {
-            diags.push(
-                Diagnostic::error(&view.place, "the disk has no source").allowed(KINDS.join(", ")),
-            );
+            diags.push(author.nothing(&view.place));
             return None;
         };
-        if let Some((second, at)) = kinds.next() {
-            let known = KINDS.contains(&kind) && KINDS.contains(&second);
-            let stranger = [(kind, &source), (second, &at)]
-                .into_iter()
-                .find(|(key, _)| !KINDS.contains(key));
-            diags.push(match stranger {
-                Some((key, at)) if !known => unknown(key, &at.place),
-                _ => Diagnostic::error(&at.place, "a disk has one source")
-                    .found(format!("{kind} and {second}"))
-                    .help("remove one of the two, or make two disks of them"),
-            });
+        let second = kinds.next();
+        let both = [
+            Some((kind, &source)),
+            second.as_ref().map(|(key, at)| (*key, at)),
+        ];
+        let strange = |(key, _): &(&str, _)| !author.kinds().contains(key);
+        let stranger = both.into_iter().flatten().find(strange);
+        let problem = match (stranger, &second) {
+            (Some((key, at)), _) => Some(author.unknown(key, &at.place)),
+            (None, Some((second, at))) => Some(author.two([kind, second], &at.place)),
+            (None, None) => None,
+        };
+        if let Some(problem) = problem {
+            diags.push(problem);
             return None;
         }
         let value = Self::of_kind(kind, &source, unit, diags)?;
@@ -104,10 +165,7 @@ impl DiskSource {
             "pvc" => read_claim(view, &["claimname", "claimName"], diags),
             "container" => ContainerSpec::read(view, diags).map(|it| Self::Container(Box::new(it))),
             "image" => read_image(view, diags),
-            other => {
-                diags.push(unknown(other, &view.place));
-                None
-            }
+            _ => None,
         }
     }
 
@@ -126,12 +184,6 @@ impl DiskSource {
         let place = view.place.clone();
         Some(Spanned { value, place })
     }
-}
-
-fn unknown(key: &str, place: &Place) -> Diagnostic {
-    Diagnostic::error(place, format!("{key:?} is no source of a disk"))
-        .allowed(KINDS.join(", "))
-        .did_you_mean(key, KINDS)
 }
 
 fn read_claim(view: &View<'_>, keys: &[&str], diags: &mut Diagnostics) -> Option<DiskSource> {
@@ -157,7 +209,12 @@ fn read_image(view: &View<'_>, diags: &mut Diagnostics) -> Option<DiskSource> {
     match ImageName::parse(&name.value) {
         Ok(image) => Some(DiskSource::Image(name.map(|_| image))),
         Err(error) => {
-            let problem = Diagnostic::error(&name.place, format!("the image name {error}"));
+            let problem = Diagnostic::error(&name.place, format!("the image name {error}"))
+                .allowed("such as https://images.example.com/debian.qcow2, or a name that the node's mapping knows")
+                .help(match may_hold_a_secret(&name.value) {
+                    true => "credentials are told in the image mapping, or by imagePullSecrets of the service account",
+                    false => "correct the name",
+                });
             diags.push(match may_hold_a_secret(&name.value) {
                 true => problem,
                 false => problem.found(format!("{:?}", name.value)),

@@ -3,25 +3,28 @@
 
 use super::volumes::ClaimedDisk;
 use super::{Home, Piece, Vm};
-use crate::diag::{Diagnostic, Diagnostics, Place, Remedy};
+use crate::diag::{Diagnostic, Diagnostics, Place, Remedy, shown};
 use crate::domain::Serial;
-use crate::facts::{DISK_IMAGE, DeviceNumber, Fact, PathFact, disk_image_in};
-use crate::manifest::{GlusterfsVolume, PvSource, RemoteStorage, VolumeDevice, VolumeMode};
+use crate::facts::{DISK_IMAGE, Fact, NodeThing, PathFact, disk_image_in};
+use crate::manifest::{
+    GlusterfsVolume, PersistentVolume, PvSource, RemoteStorage, VolumeDevice, VolumeMode,
+};
 use crate::names::{Namespace, VolumeName};
-use crate::plan::{Claimed, ExposedPath, HostPath, Migration, PlannedDisk, Size, Source, Storage};
+use crate::plan::{ExposedPath, HostPath, Migration, PlannedDisk, Size, Source, Storage};
 use crate::resolve::devices::tell_empty;
 use crate::resolve::{Reference, Resolver};
 use crate::source::{Endpoint, Gluster, Iqn, Lun};
 use crate::units::ByteSize;
 
-impl ClaimedDisk<'_> {
-    pub(in crate::resolve) fn names(&self) -> Claimed {
-        Claimed {
-            claim: self.claim.meta.name.clone(),
-            volume: self.volume.name.clone(),
-        }
-    }
+/// Where a claim's bytes are on the node, and what is known of them if
+/// somebody has looked.
+pub(in crate::resolve) struct ClaimedPath {
+    pub(in crate::resolve) exposed: ExposedPath,
+    pub(in crate::resolve) thing: Option<NodeThing>,
+    pub(in crate::resolve) size: Option<ByteSize>,
+}
 
+impl ClaimedDisk<'_> {
     /// What the disk is, once it is known where it is.
     pub(in crate::resolve) fn source(
         &self,
@@ -46,20 +49,18 @@ impl ClaimedDisk<'_> {
         }
     }
 
-    fn storage(&self, home: Home<'_>, number: Option<DeviceNumber>) -> Storage {
+    fn storage(&self, home: Home<'_>, thing: Option<NodeThing>) -> Storage {
         let volume = self.volume;
         if let PvSource::Local(path) | PvSource::HostPath(path) = &volume.source.value {
             let path = match volume.mode {
                 VolumeMode::Block => path.clone(),
                 VolumeMode::Filesystem => disk_image_in(path),
             };
-            let nodes = home.nodes().or(volume.nodes.clone());
-            return Storage::of_node(&path, number, nodes);
+            let nodes = home.nodes(volume.nodes.as_deref());
+            return Storage::of_node(&path, thing, nodes);
         }
-        if let Some(unit) = iscsi_unit(&volume.source.value) {
-            return unit;
-        }
-        match &volume.remote {
+        let known = match &volume.remote {
+            _ if let Some(unit) = iscsi_unit(&volume.source.value) => unit,
             Some(RemoteStorage::Rbd {
                 monitors,
                 pool,
@@ -68,20 +69,34 @@ impl ClaimedDisk<'_> {
             Some(RemoteStorage::Cephfs { monitors, path }) => {
                 Storage::cephfs(monitors.iter().map(String::as_str), path)
             }
+            Some(RemoteStorage::FibreChannel { names, lun }) => {
+                Storage::fibre_channel(names.iter().map(String::as_str), lun.as_deref())
+            }
+            Some(RemoteStorage::PartOf { disk, part }) => Storage::PartOf {
+                disk: disk.clone(),
+                part: part.clone(),
+            },
             Some(RemoteStorage::Named(name)) => Storage::Named(name.clone()),
             None => Storage::Named(format!("PersistentVolume {}", volume.name)),
-        }
+        };
+        known.shown_as(thing)
     }
 }
 
-/// The unit that an iSCSI volume names, if the names are any.
+/// The unit that an iSCSI volume names. The kubelet takes names that QEMU's driver
+/// does not.
 fn iscsi_unit(source: &PvSource) -> Option<Storage> {
     let PvSource::Iscsi(volume) = source else {
         return None;
     };
-    let target = Iqn::parse(&volume.target.as_ref()?.value)?;
-    let lun = Lun::new(volume.lun.as_ref()?.value)?;
-    Some(Storage::iscsi(&target, lun))
+    let target = &volume.target.as_ref()?.value;
+    let lun = volume.lun.as_ref().map_or(0, |lun| lun.value);
+    if let (Some(target), Some(lun)) = (Iqn::parse(target), Lun::new(lun)) {
+        return Some(Storage::iscsi(&target, lun));
+    }
+    let target = shown(target).to_ascii_lowercase();
+    let target = target.trim_end_matches('/');
+    Some(Storage::Named(format!("iscsi unit {target}/{lun}")))
 }
 
 impl Resolver<'_> {
@@ -91,22 +106,36 @@ impl Resolver<'_> {
         &self,
         claimed: &ClaimedDisk<'_>,
         home: Home<'_>,
-        number: Option<DeviceNumber>,
+        thing: Option<NodeThing>,
     ) -> Storage {
         let namespace = &claimed.claim.meta.namespace;
         match &claimed.volume.source.value {
             PvSource::Glusterfs(volume) => self.gluster_storage(namespace, volume),
             _ => None,
         }
-        .unwrap_or_else(|| claimed.storage(home, number))
+        .unwrap_or_else(|| claimed.storage(home, thing))
     }
 
-    /// A Gluster volume has one disk, whoever opens it.
-    fn gluster_storage(&self, namespace: &Namespace, volume: &GlusterfsVolume) -> Option<Storage> {
-        let hosts = self.gluster_hosts(namespace, volume)?;
+    /// A Gluster volume has one disk, whoever opens it. Where its Endpoints are
+    /// hidden or missing, their name stands for the servers: who sees them elsewhere
+    /// may have the same file, and is told so.
+    pub(in crate::resolve) fn gluster_storage(
+        &self,
+        namespace: &Namespace,
+        volume: &GlusterfsVolume,
+    ) -> Option<Storage> {
         let path = &volume.path.as_ref()?.value;
-        let hosts = hosts.iter().map(Endpoint::host);
-        Some(Storage::gluster(hosts, path, DISK_IMAGE))
+        let storage = match self.gluster_hosts(namespace, volume) {
+            Some(hosts) => {
+                let hosts = hosts.iter().map(Endpoint::host);
+                Storage::gluster(hosts, path, DISK_IMAGE)
+            }
+            None => {
+                let servers = format!("of Endpoints {}", volume.endpoints.as_ref()?.value);
+                Storage::gluster([servers.as_str()].into_iter(), path, DISK_IMAGE)
+            }
+        };
+        Some(storage)
     }
 
     /// The servers of a Gluster volume: those of the Endpoints that it names.
@@ -142,14 +171,14 @@ impl Resolver<'_> {
             .find(|volume| volume.name.value == *name)?;
         let place = &at.source.place;
         let home = vm.home();
-        let (exposed, size) = self.claimed_path(home, name, claimed, None, place, diags)?;
-        let storage = self.storage_of(claimed, home, exposed.number);
+        let seen = self.claimed_path(home, name, claimed, None, place, diags)?;
+        let storage = self.storage_of(claimed, home, seen.thing);
         let serial = Serial::of_volume(name.as_str());
-        let source = claimed.source(exposed, None);
+        let source = claimed.source(seen.exposed, None);
         let name = PlannedDisk::name_of_volume(name);
         let piece = Piece::new(name, serial, place.clone(), source);
         Some(Piece {
-            size: size.map_or(Size::OnNode, Size::Known),
+            size: seen.size.map_or(Size::OnNode, Size::Known),
             migration: claimed.migration(),
             link: device.map(|device| device.path.value.clone()),
             claim: Some(claimed.names()),
@@ -158,8 +187,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// The device of a block claim, or the image of a filesystem claim, and
-    /// its size if somebody has looked.
+    /// The device of a block claim, or the image of a filesystem claim.
     pub(in crate::resolve) fn claimed_path(
         &self,
         home: Home<'_>,
@@ -168,18 +196,29 @@ impl Resolver<'_> {
         create: Option<ByteSize>,
         place: &Place,
         diags: &mut Diagnostics,
-    ) -> Option<(ExposedPath, Option<ByteSize>)> {
-        let from = self.path_on_node(home, claimed);
+    ) -> Option<ClaimedPath> {
+        if let Some(field) = claimed.volume.lacks {
+            diags.push(incomplete(claimed.volume, field));
+            return None;
+        }
         let mode = claimed.volume.mode;
-        let (number, size) = match (self.seen(home, &from, mode), mode) {
+        let by_path = matches!(claimed.volume.source.value, PvSource::HostPath(_));
+        if home.in_cluster && by_path && mode == VolumeMode::Block {
+            diags.push(not_mapped(claimed, place));
+            return None;
+        }
+        let from = self.path_on_node(home, claimed);
+        let (thing, size) = match (self.seen(home, &from, mode), mode) {
             (Fact::Known(PathFact::Missing), VolumeMode::Filesystem) if create.is_some() => {
                 (None, create)
             }
             (Fact::Unknown, _) => (None, None),
             (Fact::Known(PathFact::Block { number, size }), VolumeMode::Block) => {
-                (Some(number), size)
+                (Some(NodeThing::Device(number)), size)
             }
-            (Fact::Known(PathFact::File { size }), VolumeMode::Filesystem) => (None, Some(size)),
+            (Fact::Known(PathFact::File { size, id }), VolumeMode::Filesystem) => {
+                (id.map(NodeThing::File), Some(size))
+            }
             (Fact::Known(other), _) => {
                 diags.push(wrong_path(claimed, &from, other, place));
                 return None;
@@ -188,14 +227,21 @@ impl Resolver<'_> {
         let exposed = ExposedPath {
             exposed: self.exposed_path(home, name),
             from,
-            number,
+            number: match thing {
+                Some(NodeThing::Device(number)) => Some(number),
+                Some(NodeThing::File(_)) | None => None,
+            },
         };
         let what = match mode {
             VolumeMode::Block => "claim's device",
             VolumeMode::Filesystem => "claim's disk image",
         };
         tell_empty(what, &exposed.from, size, place, diags);
-        Some((exposed, size))
+        Some(ClaimedPath {
+            exposed,
+            thing,
+            size,
+        })
     }
 
     /// Where the kubelet puts a claim's volume. Without a cluster there is no
@@ -240,6 +286,29 @@ impl Resolver<'_> {
             (fact, VolumeMode::Block) => fact,
         }
     }
+}
+
+/// No API server takes such a volume, and no kubelet finds its storage.
+fn incomplete(volume: &PersistentVolume, field: &str) -> Diagnostic {
+    let mut place = volume.source.place.clone();
+    place.path = place.path.key(field);
+    let kind = volume.source.value.kind();
+    Diagnostic::error(
+        &place,
+        "is missing, and nobody can tell without it which storage the volume is",
+    )
+    .found(format!("volume {} of type {kind}", volume.name))
+    .help(format!("complete the PersistentVolume with {field}"))
+}
+
+/// A pod with such a claim would wait for ever.
+fn not_mapped(claimed: &ClaimedDisk<'_>, place: &Place) -> Diagnostic {
+    let (claim, volume) = (&claimed.claim.meta.name, &claimed.volume.name);
+    Diagnostic::error(place, "no kubelet shows a hostPath volume as a device")
+        .found(format!(
+            "claim {claim}, volume {volume} of volumeMode Block"
+        ))
+        .help("make it a local volume, which needs a nodeAffinity as well")
 }
 
 fn wrong_path(

@@ -6,6 +6,7 @@ use super::volumes::FlexDisk;
 use super::{Home, Piece, Vm, volumes_pool};
 use crate::diag::Diagnostics;
 use crate::domain::{Format, KeyKind, Serial};
+use crate::facts::NodeThing;
 use crate::manifest::FlexVolume;
 use crate::names::{Namespace, PoolName, VolumeName};
 use crate::plan::{
@@ -36,8 +37,8 @@ pub(in crate::resolve) struct FlexOf<'f> {
     /// The disk's name.
     pub(in crate::resolve) name: &'f VolumeName,
     pub(in crate::resolve) flex: &'f FlexVolume,
-    /// The nodes that it can be on, if something says so.
-    pub(in crate::resolve) nodes: Option<&'f [String]>,
+    /// The hosts that its PersistentVolume names.
+    pub(in crate::resolve) hosts: Option<&'f [String]>,
 }
 
 impl Resolver<'_> {
@@ -50,14 +51,12 @@ impl Resolver<'_> {
     ) -> Option<Piece> {
         let place = &name.place;
         let name = &name.value;
-        let home = vm.home();
-        let nodes = home.nodes();
         let wanted = FlexOf {
-            home,
+            home: vm.home(),
             namespace: &vm.pod.meta.namespace,
             name,
             flex: disk.flex,
-            nodes: nodes.as_deref(),
+            hosts: disk.hosts,
         };
         let kind = self.flex_kind(wanted, diags)?;
         let server_names = match (&kind.source, &disk.claim) {
@@ -107,8 +106,9 @@ impl Resolver<'_> {
             }
             Options::Raw(options) => {
                 let allowed = self.raw_device(&options.path, flex.place_of("path"), diags)?;
-                let nodes = wanted.nodes.map(<[String]>::to_vec);
-                let storage = Storage::of_node(&options.path, allowed.number, nodes);
+                let nodes = home.nodes(wanted.hosts);
+                let device = allowed.number.map(NodeThing::Device);
+                let storage = Storage::of_node(&options.path, device, nodes);
                 FlexKind {
                     source: Source::RawDevice(ExposedPath {
                         from: HostPath::Known(options.path.clone()),

@@ -57,7 +57,8 @@ impl Resolver<'_> {
         refuse_mixed_mounts(pod, &volumes, diags);
         let devices = usable_devices(pod, &volumes, diags);
         let root_device = devices.iter().find(|device| is_root(device));
-        let mut pieces = Vec::new();
+        // The root, one of each volume at most, and cloud-init.
+        let mut pieces = Vec::with_capacity(pod.volumes.len() + 2);
         pieces.extend(match root_device {
             Some(device) => self.persistent_root(vm, device, &volumes, diags),
             None => Some(self.image_root(vm, diags)),

@@ -7,7 +7,8 @@ use crate::domain::{DeviceKind, Format, IoLimits, Serial, Target};
 use crate::guest::GuestPath;
 use crate::names::PoolName;
 use crate::plan::{
-    Access, Claimed, Copy, Migration, MountPoint, PlannedDisk, Size, Source, Storage, TuningWish,
+    Access, Claimed, Copy, Migration, MountPoint, Nodes, PlannedDisk, Size, Source, Storage,
+    TuningWish,
 };
 
 /// A disk before it has its place on the bus.
@@ -118,8 +119,11 @@ pub(in crate::resolve) struct Home<'v> {
 }
 
 impl Home<'_> {
-    /// The node it is bound to, as the storage of nodes names them.
-    pub(in crate::resolve) fn nodes(&self) -> Option<Vec<String>> {
-        self.node.map(|node| vec![node.to_owned()])
+    /// The nodes that it can be on with a volume that names these hosts.
+    pub(in crate::resolve) fn nodes(&self, hosts: Option<&[String]>) -> Nodes {
+        Nodes {
+            name: self.node.map(str::to_owned),
+            hosts: hosts.map(<[String]>::to_vec),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The root disk: an overlay over the image, or a claim filled from it.
 
+use super::claimed::ClaimedPath;
 use super::volumes::{DiskVolume, DiskVolumes};
 use super::{Piece, Vm, volumes_pool};
 use crate::diag::{Diagnostic, Diagnostics, Place};
@@ -71,8 +72,11 @@ impl Resolver<'_> {
             );
         }
         let name = &device.volume.value;
-        let (device, seen_size) =
-            self.claimed_path(vm.home(), name, claimed, None, place, diags)?;
+        let ClaimedPath {
+            exposed: device,
+            thing,
+            size: seen_size,
+        } = self.claimed_path(vm.home(), name, claimed, None, place, diags)?;
         let image = &vm.pod.container.image.value;
         let stored = self.stored_image(image);
         let verdict = self.root_verdict(vm, &device, stored.digest, place, diags)?;
@@ -83,7 +87,7 @@ impl Resolver<'_> {
         if let Some(size) = seen_size {
             check_root_device(size, data_offset, stored.size, place, diags);
         }
-        let storage = self.storage_of(claimed, vm.home(), device.number);
+        let storage = self.storage_of(claimed, vm.home(), thing);
         let source = Source::PersistentRoot {
             device,
             image: image.clone(),

@@ -39,6 +39,8 @@ pub(super) struct FlexDisk<'v> {
     pub(super) read_only: bool,
     /// The claim that leads to it, if one does.
     pub(super) claim: Option<Claimed>,
+    /// The hosts that its PersistentVolume names.
+    pub(super) hosts: Option<&'v [String]>,
 }
 
 /// A claim and its volume.
@@ -51,6 +53,18 @@ pub(in crate::resolve) struct ClaimedDisk<'v> {
 impl ClaimedDisk<'_> {
     pub(super) fn is_block(&self) -> bool {
         self.volume.mode == VolumeMode::Block
+    }
+
+    pub(in crate::resolve) fn names(&self) -> Claimed {
+        claimed_names(self.claim, self.volume)
+    }
+}
+
+fn claimed_names(claim: &Claim, volume: &PersistentVolume) -> Claimed {
+    Claimed {
+        claim: claim.meta.name.clone(),
+        volume: volume.name.clone(),
+        for_one_pod: claim.is_for_one_pod(),
     }
 }
 
@@ -133,6 +147,7 @@ impl Resolver<'_> {
                     flex,
                     read_only: flex.read_only,
                     claim: None,
+                    hosts: None,
                 })),
                 VolumeSource::Claim { name, read_only } => {
                     if let Some(first) = claims_seen.insert(name, volume) {
@@ -181,10 +196,8 @@ impl Resolver<'_> {
             return Some(DiskVolume::Flex(FlexDisk {
                 flex,
                 read_only,
-                claim: Some(Claimed {
-                    claim: claim.meta.name.clone(),
-                    volume: volume.name.clone(),
-                }),
+                claim: Some(claimed_names(claim, volume)),
+                hosts: volume.nodes.as_deref(),
             }));
         }
         if let PvSource::ForeignFlex(driver) = &volume.source.value {

@@ -13,12 +13,13 @@ use super::disk::written_format;
 use super::master::Found;
 use super::matrix::Writable;
 use crate::diag::{Diagnostic, Diagnostics, Place};
-use crate::domain::Format;
+use crate::domain::{DeviceKind, Format};
 use crate::manifest::{ClaimDriver, DiskSpec, PvSource, VolumeMode};
 use crate::names::{ObjectName, VolumeName};
 use crate::plan::{Access, CopyMode, Size};
 use crate::resolve::Resolver;
 use crate::resolve::disks::volumes::ClaimedDisk;
+use crate::units::ByteSize;
 use crate::yaml::Spanned;
 
 /// Who opens a claim's volume.
@@ -187,23 +188,30 @@ impl<'r> Resolver<'r> {
             .access
             .as_ref()
             .is_some_and(|it| it.value == Access::ReadShared);
-        if create && (claimed.read_only || copied || reads) {
+        let inserted = spec
+            .device
+            .as_ref()
+            .is_some_and(|it| it.value == DeviceKind::Cdrom);
+        if create && (claimed.read_only || copied || reads || inserted) {
             diags.push(
                 Diagnostic::error(place, "an empty disk is made to be written")
                     .help("remove create: the disk is only read, or copied"),
             );
         }
         let size = (create && is_file).then_some(claimed.claim.request);
+        if let Some(size) = size {
+            demand_makeable(size, place, diags)?;
+        }
         let home = vm.home();
-        let (exposed, seen) = self.claimed_path(home, name, claimed, size, place, diags)?;
-        let storage = self.storage_of(claimed, home, exposed.number);
+        let seen = self.claimed_path(home, name, claimed, size, place, diags)?;
+        let storage = self.storage_of(claimed, home, seen.thing);
         Some(Found {
-            source: claimed.source(exposed, size),
+            source: claimed.source(seen.exposed, size),
             format: match is_file {
                 true => Format::Raw,
                 false => written_format(spec),
             },
-            size: seen.map_or(Size::OnNode, Size::Known),
+            size: seen.size.map_or(Size::OnNode, Size::Known),
             writable: Writable::Yes,
             migration: claimed.migration(),
             storage: Some(storage),
@@ -213,6 +221,21 @@ impl<'r> Resolver<'r> {
             server_names: Vec::new(),
         })
     }
+}
+
+/// A file has no larger offsets, and a disk no smaller sectors.
+fn demand_makeable(size: ByteSize, place: &Place, diags: &mut Diagnostics) -> Option<()> {
+    const SECTOR: u64 = 512;
+    if (SECTOR..=i64::MAX.unsigned_abs()).contains(&size.as_bytes()) {
+        return Some(());
+    }
+    diags.push(
+        Diagnostic::error(place, "a disk.img of this size cannot be made")
+            .found(size)
+            .allowed("from 512 B up to less than 8 EiB")
+            .help("ask for another size in the claim"),
+    );
+    None
 }
 
 pub(super) fn idle_create(place: &Place) -> Diagnostic {

@@ -4,7 +4,7 @@ use disklet_flexvolume::{CephUser, Monitor};
 
 use super::claim::Wanted;
 use super::disk::written_format;
-use super::master::{Found, ServerLogin, check_family, iscsi_key};
+use super::master::{Found, ServerLogin, check_family, iscsi_key, tell_no_key};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::KeyKind;
 use crate::facts::DISK_IMAGE;
@@ -30,7 +30,11 @@ impl<'r> Resolver<'r> {
             PvSource::Rbd(rbd) => self.rbd_volume(wanted, rbd, at, diags)?,
             PvSource::Glusterfs(gluster) => {
                 if let Some(hidden) = self.hidden_servers(wanted, gluster) {
-                    return Some(Found::at_launch(hidden));
+                    let namespace = wanted.vm.namespace();
+                    return Some(Found {
+                        storage: self.gluster_storage(namespace, gluster),
+                        ..Found::at_launch(hidden)
+                    });
                 }
                 let network = self.gluster_volume(wanted, gluster, at, diags)?;
                 (network, ServerLogin::None)
@@ -38,6 +42,9 @@ impl<'r> Resolver<'r> {
             _ => return None,
         };
         check_family(&network, at, diags)?;
+        if matches!(login, ServerLogin::None) {
+            tell_no_key(&network, at, diags);
+        }
         Some(Found::at_server(
             network,
             login,

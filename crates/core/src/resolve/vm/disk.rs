@@ -12,11 +12,18 @@ use crate::domain::{Bus, Cache, DeviceKind, Format, Io, Serial, Target};
 use crate::manifest::{DiskSource, DiskSpec, PersistentVolume};
 use crate::names::{PoolName, VolumeName};
 use crate::plan::{
-    Access, Copy, CopyMode, Later, Migration, PlannedDisk, Source, Storage, TuningWish, VolumeFile,
+    Access, Copy, CopyMode, Later, Migration, PlannedDisk, Size, Source, Storage, TuningWish,
+    VolumeFile,
 };
 use crate::resolve::Resolver;
 use crate::resolve::disks::Piece;
 use crate::source::Network;
+use crate::units::ByteSize;
+
+/// An overlay of ours is smaller than this.
+const BEYOND: u64 = 16 << 40;
+/// Guests count in sectors.
+const SECTOR: u64 = 512;
 
 impl<'r> Resolver<'r> {
     /// A disk, and the volume that it leads to.
@@ -38,7 +45,7 @@ impl<'r> Resolver<'r> {
         let tuning = tuning(spec, &found, granted, diags);
         let (copy, pool) = self.copy(vm, spec, &name, granted.copy, diags)?;
         let pool = pool.or(found.pool.clone());
-        let migration = self.migration(&found, pool.as_ref());
+        let migration = self.migration(&found, granted.copy, pool.as_ref());
         let serial = match &spec.serial {
             Some(serial) => serial.value.clone(),
             // Nobody else's is called so, without an identity.
@@ -51,7 +58,7 @@ impl<'r> Resolver<'r> {
         let piece = Piece {
             device: spec.device.as_ref().map_or(DeviceKind::Disk, |it| it.value),
             master_format: found.format,
-            size: found.size,
+            size: self.size(spec, &found, diags),
             access: granted.access,
             copy,
             pool,
@@ -66,6 +73,56 @@ impl<'r> Resolver<'r> {
             ..Piece::new(name.to_string(), serial, place, found.source)
         };
         Some((piece, found.volume))
+    }
+
+    /// The master's, or that of its overlay if it shall be larger.
+    fn size(&self, spec: &DiskSpec, found: &Found<'_>, diags: &mut Diagnostics) -> Size {
+        // What is no overlay was refused where it is written.
+        let overlay = spec.copy.as_ref().filter(|copy| {
+            matches!(
+                copy.mode.value,
+                CopyMode::CopyOnWrite | CopyMode::CopyOnRead
+            )
+        });
+        let Some(wanted) = overlay.and_then(|copy| copy.size.as_ref()) else {
+            return found.size;
+        };
+        if !matches!(found.source, Source::Image { .. }) {
+            diags.push(
+                Diagnostic::error(
+                    &wanted.place,
+                    "only the overlay of an image has a size of its own",
+                )
+                .help("remove size: the copy is as large as what it is of"),
+            );
+            return found.size;
+        }
+        if wanted.value.as_bytes() >= BEYOND {
+            diags.push(
+                Diagnostic::error(&wanted.place, "no volume can be that large")
+                    .found(wanted.value)
+                    .allowed("less than 16 TiB"),
+            );
+            return found.size;
+        }
+        let sectors = wanted.value.as_bytes().next_multiple_of(SECTOR);
+        let wanted_size = ByteSize::from_bytes(sectors);
+        match found.size.known() {
+            None => Size::AtLeast(wanted_size),
+            Some(image) => {
+                if wanted_size < image {
+                    diags.push(
+                        Diagnostic::notice(
+                            &wanted.place,
+                            "smaller than the image, whose size is used",
+                        )
+                        .found(wanted.value)
+                        .allowed(format!("at least {image}")),
+                    );
+                }
+                Size::Known(image.max(wanted_size))
+            }
+        }
     }
 
     /// Where a copy goes.
@@ -117,11 +174,12 @@ impl<'r> Resolver<'r> {
     }
 
     /// A copy travels unless its pool is seen from everywhere, and with an
-    /// overlay its master.
-    fn migration(&self, found: &Found<'_>, pool: Option<&PoolName>) -> Migration {
+    /// overlay its master. A clone needs its master no more.
+    fn migration(&self, found: &Found<'_>, copy: CopyMode, pool: Option<&PoolName>) -> Migration {
         let shared = |pool| self.config.pools.get(pool).is_some_and(|pool| pool.shared);
         match pool {
             Some(pool) if !shared(pool) => Migration::Copied,
+            Some(_) if copy == CopyMode::Clone => Migration::Shared,
             _ => found.migration,
         }
     }
@@ -165,7 +223,9 @@ impl<'r> Resolver<'r> {
                 diags.push(
                     Diagnostic::error(&turn.place, "two disks cannot have one turn to boot")
                         .found(turn.value)
-                        .help(format!("the first is at {first}")),
+                        .help(format!(
+                            "choose another for one of the two; the first is at {first}"
+                        )),
                 );
             }
         }
@@ -310,18 +370,28 @@ pub(super) fn refuse_equal_names(vm: Vm<'_>, disks: &[PlannedDisk], diags: &mut 
     }
 }
 
-/// One claim is one disk, however it is used.
-pub(super) fn refuse_claim_twice(vm: Vm<'_>, diags: &mut Diagnostics) {
+/// One claim is one disk, however it is used, and whether the manifest names it
+/// or a container does.
+pub(super) fn refuse_claim_twice(vm: Vm<'_>, disks: &[PlannedDisk], diags: &mut Diagnostics) {
     let mut seen = BTreeMap::new();
-    for spec in &vm.object.disks {
-        let Some(DiskSource::Claim { name, .. }) = spec.source.as_ref().map(|it| &it.value) else {
+    for (index, spec) in vm.object.disks.iter().enumerate() {
+        let source = spec.source.as_ref();
+        let answered = || {
+            let disk = disks.iter().find(|disk| disk.origin == Some(index))?;
+            Some((&disk.claim.as_ref()?.claim, &source?.place))
+        };
+        let written = source.and_then(|source| match &source.value {
+            DiskSource::Claim { name, .. } => Some((&name.value, &name.place)),
+            _ => None,
+        });
+        let Some((claim, place)) = written.or_else(answered) else {
             continue;
         };
-        if let Some(first) = seen.insert(&name.value, &name.place) {
+        if let Some(first) = seen.insert(claim, place) {
             diags.push(
-                Diagnostic::error(&name.place, "one claim cannot be two disks")
-                    .found(format!("claim {}", name.value))
-                    .help(format!("the first is at {first}")),
+                Diagnostic::error(place, "one claim cannot be two disks")
+                    .found(format!("claim {claim}"))
+                    .help(format!("remove one of the two disks, or name another claim; the first is at {first}")),
             );
         }
     }

@@ -31,15 +31,13 @@ impl<'r> Resolver<'r> {
             diags.push(idle_create(wanted.place));
         }
         refuse_less_than_promised(flex, volume, diags);
-        let home = wanted.vm.home();
-        let bound_to = home.nodes();
         let kind = self.flex_kind(
             FlexOf {
-                home,
+                home: wanted.vm.home(),
                 namespace: wanted.vm.namespace(),
                 name: wanted.name,
                 flex,
-                nodes: volume.nodes.as_deref().or(bound_to.as_deref()),
+                hosts: volume.nodes.as_deref(),
             },
             diags,
         )?;

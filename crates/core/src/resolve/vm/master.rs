@@ -45,7 +45,7 @@ pub(super) enum ServerLogin {
 }
 
 impl Found<'_> {
-    /// Storage at a server, seen from everywhere.
+    /// Storage at a server.
     pub(super) fn at_server(network: Network, login: ServerLogin, format: Format) -> Self {
         Found {
             format,
@@ -54,7 +54,14 @@ impl Found<'_> {
                 true => Writable::Protocol,
                 false => Writable::Yes,
             },
-            migration: Migration::Shared,
+            // A socket is the node's own.
+            migration: match &network {
+                Network::Nbd(Nbd {
+                    server: NbdServer::Unix(_),
+                    ..
+                }) => Migration::Copied,
+                _ => Migration::Shared,
+            },
             storage: Some(Storage::of_network(&network)),
             claim: None,
             volume: None,
@@ -209,7 +216,7 @@ impl<'r> Resolver<'r> {
         }))
     }
 
-    /// A clone is read by us, who can log in; QEMU is not told any secret.
+    /// What reads for a clone can log in; the QEMU of a guest is not told any secret.
     fn web_master(
         &self,
         vm: Vm<'_>,
@@ -247,6 +254,7 @@ impl<'r> Resolver<'r> {
         }
         let network = Network::Http(file);
         let server_names = self.names_to_check(network.endpoints(), &url.place, diags);
+        // A clone is read by us, who judge every address that a server leads to.
         if !is_clone {
             self.demand_web(&url.place, diags)?;
         }
@@ -429,7 +437,13 @@ fn not_direct(why: NotDirect, place: &Place) -> Diagnostic {
         NotDirect::Path => Diagnostic::error(
             place,
             "the address has a path that is not text, or with an invisible character",
-        ),
+        )
+        .help("have the server give the file another path"),
+        NotDirect::Slashes => Diagnostic::error(
+            place,
+            "the address has a path that begins with two slashes, of which libvirt makes one",
+        )
+        .help("have one there, or have the server give the file another path"),
         NotDirect::Host => Diagnostic::error(place, "the address has a host that is none")
             .allowed(crate::source::Endpoint::ALLOWED),
     }

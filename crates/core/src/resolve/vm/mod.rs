@@ -1,5 +1,6 @@
 //! VM objects: from what is written to a plan.
 
+mod addition;
 mod answers;
 mod claim;
 mod cloud_init;
@@ -25,7 +26,7 @@ use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::domain::{Cpu, Firmware, Interface, InterfaceModel, Uefi};
 use crate::manifest::{DiskSpec, VmObject};
 use crate::names::{Namespace, ObjectName, PodUid, VolumeName};
-use crate::plan::{Draft, Launcher, Plan, PlannedDisk};
+use crate::plan::{Draft, Launcher, Plan, PlannedDisk, Purpose};
 
 /// The VM whose disks are being resolved.
 #[derive(Clone, Copy)]
@@ -128,6 +129,10 @@ impl Resolver<'_> {
             hypervisor: self.hypervisor(),
             firmware: self.firmware(vm),
             interfaces,
+            purpose: match object.present {
+                None => Purpose::Domain,
+                Some(_) => Purpose::Addition,
+            },
             running: object.running,
             launcher: launcher.cloned().map(|pod| Launcher { pod }),
             known_later: sizes.chain(later).collect(),
@@ -167,12 +172,15 @@ impl Resolver<'_> {
             }
         }
         refuse_distant(volumes.into_iter(), diags);
-        self.decide_boot(vm, &mut disks, diags);
+        match &vm.object.present {
+            Some(present) => addition::refuse(vm, present, &disks, diags),
+            None => self.decide_boot(vm, &mut disks, diags),
+        }
         disks.extend(self.vm_cloud_init_disk(vm, &targets, diags));
         disk::refuse_equal_names(vm, &disks, diags);
         let users: Vec<_> = users(vm.object, &disks).collect();
         refuse_equal_serials(&users, diags);
-        disk::refuse_claim_twice(vm, diags);
+        disk::refuse_claim_twice(vm, &disks, diags);
         refuse_two_users(users.into_iter(), diags);
         disks
     }

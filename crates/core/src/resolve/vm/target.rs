@@ -14,6 +14,8 @@ pub(super) struct Targets {
     /// Where an identity's root disk is.
     pub(super) root: Option<Target>,
     taken: BTreeMap<String, Place>,
+    /// Those of disks that the VM has already, and their names.
+    present: BTreeMap<String, String>,
 }
 
 impl Targets {
@@ -24,7 +26,10 @@ impl Targets {
 
     fn free(&self, bus: Bus) -> impl DoubleEndedIterator<Item = Target> {
         let all = (0..usize::from(bus.limit())).filter_map(move |index| Target::new(bus, index));
-        all.filter(|target| !self.taken.contains_key(&target.name()))
+        all.filter(|target| {
+            let name = target.name();
+            !self.taken.contains_key(&name) && !self.present.contains_key(&name)
+        })
     }
 
     /// A place behind all disks, for what nobody wrote.
@@ -41,18 +46,34 @@ impl Targets {
 /// Gives each disk its place: first those that name it, then the others, each
 /// the first that is free.
 pub(super) fn targets(vm: Vm<'_>, diags: &mut Diagnostics) -> Targets {
-    let mut targets = Targets::default();
+    let present = vm.object.present.iter().flat_map(|vm| &vm.disks);
+    let mut targets = Targets {
+        present: present
+            .map(|disk| (disk.target.clone(), disk.name.clone()))
+            .collect(),
+        ..Targets::default()
+    };
     let disks = &vm.object.disks;
     for (index, spec) in disks.iter().enumerate() {
         let Some(name) = &spec.target else { continue };
         let Some(target) = named(spec, &name.value, &name.place, diags) else {
             continue;
         };
+        if let Some(there) = targets.present.get(&target.name()) {
+            diags.push(
+                Diagnostic::error(&name.place, "the VM has a disk at this target already")
+                    .found(format!("disk {there}"))
+                    .help("choose another target, or none to have the first that is free"),
+            );
+            continue;
+        }
         match targets.taken.get(&target.name()) {
             Some(first) => diags.push(
                 Diagnostic::error(&name.place, "two disks cannot have one target")
                     .found(format!("{:?}", name.value))
-                    .help(format!("the first is at {first}")),
+                    .help(format!(
+                        "choose another for one of the two; the first is at {first}"
+                    )),
             ),
             None => targets.take(index, target, &name.place),
         }

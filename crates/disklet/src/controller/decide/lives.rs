@@ -28,6 +28,7 @@ fn apply(seen: &mut Seen, decision: &Decision) -> usize {
                 assert!(seen.is_held, "a pod of a VM that nothing holds");
                 seen.pod = Some(PodSeen {
                     generation: seen.generation,
+                    wanted: seen.generation,
                     restarts: *restarts,
                     is_forsaken: true,
                     ..pod(Stage::Starting(None))
@@ -45,6 +46,11 @@ fn apply(seen: &mut Seen, decision: &Decision) -> usize {
                 let pod = seen.pod.as_mut().unwrap();
                 assert!(pod.is_ours && pod.is_going && pod.is_forsaken);
                 seen.pod = None;
+            }
+            Action::TellPod { generation } => {
+                let pod = seen.pod.as_mut().unwrap();
+                assert!(pod.is_ours && !pod.is_going && pod.wanted != *generation);
+                pod.wanted = *generation;
             }
             Action::ApplyStatus(status) => merge(&mut seen.status, status),
             Action::Tell(_) => {}

@@ -36,6 +36,7 @@ pub(super) fn pod(stage: Stage) -> PodSeen {
         is_held: true,
         is_forsaken: false,
         generation: 3,
+        wanted: 3,
         restarts: 0,
         stage,
     }
@@ -72,6 +73,7 @@ fn word(action: &Action) -> String {
         Action::CreatePod { restarts: 0 } => "create".to_owned(),
         Action::CreatePod { restarts } => format!("create (restart {restarts})"),
         Action::DeletePod { .. } => "delete".to_owned(),
+        Action::TellPod { generation } => format!("tell pod of {generation}"),
         Action::ReleasePod { .. } => "release".to_owned(),
         Action::ApplyStatus(status) => format!("status {}", in_short(status)),
         Action::Tell(told) => format!("tell {}", told.reason),
@@ -366,6 +368,29 @@ fn a_changed_spec_does_not_wait() {
         vm.pod = Some(pod(end(64, 1)));
     });
     assert!(told.contains(", delete, "), "{told}");
+}
+
+#[test]
+fn a_running_guest_is_told_of_a_changed_spec() {
+    let mut seen = vm();
+    seen.pod = Some(running());
+    settle(&mut seen);
+    seen.generation += 1;
+    assert!(words(&decide(&seen)).contains("tell pod of 4"));
+    // Not of one that cannot be followed.
+    let mut unbound = seen.clone();
+    unbound.claims = vec![claim("data", ClaimState::NotBound("Pending".to_owned()))];
+    assert!(!words(&decide(&unbound)).contains("tell pod"));
+    let mut refused = seen.clone();
+    refused.refusal = Some("no".to_owned());
+    assert!(!words(&decide(&refused)).contains("tell pod"));
+    // Once it was told, that is all.
+    seen.pod = Some(PodSeen {
+        wanted: seen.generation,
+        ..running()
+    });
+    settle(&mut seen);
+    assert_eq!(words(&decide(&seen)), "");
 }
 
 #[test]

@@ -81,3 +81,67 @@ fn launchers_are_let_go_whose_vm_and_node_are_gone() {
     let let_go = ["gone", "nowhere", "pod", "replaced"].map(str::to_owned);
     assert_eq!(found(&filling.caches), Some(let_go.to_vec()));
 }
+
+/// Pods that are let go after so many seconds on nodes without agents.
+fn let_go(filling: &Filling, absences: &mut Absences, at: Instant) -> Vec<String> {
+    let caches = &filling.caches;
+    let idle = caches.pods.state_filter(|pod| is_idle(caches, pod));
+    let pods = lasting(caches, idle, &Agents::default(), absences, at);
+    let mut names: Vec<_> = pods.iter().map(|pod| Key::of(&**pod).name).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn where_no_agent_is_only_what_rests_is_let_go_after_a_while() {
+    let mut filling = Filling::new();
+    list(&mut filling.vms, [vm("of-vm")]);
+    let labelled = json!({"metadata": {"name": "vms", "labels": {"extraRuntime": "virtlet"}}});
+    let bare = json!({"metadata": {"name": "bare"}});
+    list(&mut filling.nodes, [bare, labelled.clone()]);
+    let with = |name: &str, node: &str, status: Value| {
+        let mut pod = vm_pod(name, Some(node));
+        pod["metadata"]["uid"] = name.into();
+        pod["status"] = status;
+        pod
+    };
+    let is = |state: &str| json!([{"name": "vm", "containerID": "x", "state": {state: {}}}]);
+    let mut stays = with("stays", "bare", json!({}));
+    stays["metadata"]["deletionTimestamp"] = Value::Null;
+    let mut of_vm = launcher("of-vm", Some("bare"));
+    of_vm["metadata"]["uid"] = "of-vm".into();
+    let pods = [
+        with("never", "bare", json!({"phase": "Pending"})),
+        with("failed", "bare", json!({"phase": "Failed"})),
+        with(
+            "ended",
+            "bare",
+            json!({"phase": "Running", "containerStatuses": is("terminated")}),
+        ),
+        with(
+            "runs",
+            "bare",
+            json!({"phase": "Running", "containerStatuses": is("running")}),
+        ),
+        with(
+            "unknown",
+            "bare",
+            json!({"phase": "Running", "containerStatuses": [{"name": "vm"}]}),
+        ),
+        with("agent", "vms", json!({"phase": "Failed"})),
+        stays,
+        of_vm,
+    ];
+    list(&mut filling.pods, pods);
+    assert_eq!(found(&filling.caches), Some(Vec::new()));
+    let (mut absences, begun) = (Absences::default(), Instant::now());
+    let after = |seconds| begun + Duration::from_secs(seconds);
+    assert_eq!(let_go(&filling, &mut absences, begun), [""; 0]);
+    assert_eq!(let_go(&filling, &mut absences, after(19)), [""; 0]);
+    let at_rest = ["ended", "failed", "never"];
+    assert_eq!(let_go(&filling, &mut absences, after(20)), at_rest);
+    // An agent has come, and has told so.
+    let come = json!({"metadata": {"name": "bare", "labels": {"extraRuntime": "virtlet"}}});
+    list(&mut filling.nodes, [come, labelled]);
+    assert_eq!(let_go(&filling, &mut absences, after(30)), [""; 0]);
+}

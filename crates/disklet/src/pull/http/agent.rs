@@ -54,13 +54,14 @@ impl Certificates {
     }
 }
 
-/// Who makes a request to an address. Only whom the user has named gets to see
-/// who we are.
+/// Who makes requests to an address, and keeps so many connections for the next ones.
+/// Only whom the user has named gets to see who we are.
 pub(super) fn agent(
     url: &Url,
     transport: &Transport,
     certificates: &Certificates,
     is_trusted: bool,
+    kept: usize,
 ) -> Result<Agent> {
     let client = certificates.client.clone().filter(|_| is_trusted);
     let tls = TlsConfig::builder()
@@ -78,7 +79,8 @@ pub(super) fn agent(
         // They are followed by hand: secrets must not go along.
         .max_redirects(0)
         .max_redirects_will_error(false)
-        .max_idle_connections(0)
+        .max_idle_connections(kept)
+        .max_idle_connections_per_host(kept)
         .user_agent(concat!("disklet/", env!("CARGO_PKG_VERSION")))
         .accept_encoding("identity")
         .tls_config(tls)

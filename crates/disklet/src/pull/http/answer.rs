@@ -61,7 +61,7 @@ impl std::fmt::Debug for Answer {
 
 /// Encoded on the way although we asked for the file as it is. What is inside
 /// of gzip or zstd, as images often are, is seen when it comes.
-fn refuse_encoded(headers: &HeaderMap, where_: &str) -> Result<(), PullError> {
+pub(super) fn refuse_encoded(headers: &HeaderMap, where_: &str) -> Result<(), PullError> {
     const KNOWN: [&str; 5] = ["", "identity", "gzip", "x-gzip", "zstd"];
     let codings = headers.get_all(header::CONTENT_ENCODING).iter();
     for coding in codings.map(|coding| coding.to_str().unwrap_or("?").trim()) {
@@ -109,22 +109,40 @@ pub(super) fn length_without_part(headers: &HeaderMap) -> Option<u64> {
     length.trim().parse().ok()
 }
 
-/// `bytes 5-9/10`: from where, and of how many.
+/// `bytes 5-9/10`: from where to the end, and of how many.
 fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
-    let text = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
-    let (range, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
-    let (first, last) = range.trim().split_once('-')?;
-    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-    let total = match total.trim() {
-        "*" => None,
-        total => Some(total.parse().ok()?),
-    };
+    let Part { first, last, total } = Part::of(headers)?;
     // A part that ends before the file does would look like a lost connection.
-    (first <= last && total.is_none_or(|total| last + 1 == total)).then_some((first, total))
+    total
+        .is_none_or(|total| last.checked_add(1) == Some(total))
+        .then_some((first, total))
+}
+
+/// Which bytes are sent, both ends included, and of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) total: Option<u64>,
+}
+
+impl Part {
+    /// `bytes 5-9/10`.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let text = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
+        let (range, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+        let (first, last) = range.trim().split_once('-')?;
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        let total = match total.trim() {
+            "*" => None,
+            total => Some(total.parse().ok()?),
+        };
+        (first <= last).then_some(Self { first, last, total })
+    }
 }
 
 /// A weak tag is equal for files that differ in bytes.
-fn validator(headers: &HeaderMap) -> Option<Validator> {
+pub(super) fn validator(headers: &HeaderMap) -> Option<Validator> {
     let text = |name| Some(headers.get(name)?.to_str().ok()?.trim().to_owned());
     let etag = text(header::ETAG).filter(|tag: &String| tag.starts_with('"'));
     let modified = || text(header::LAST_MODIFIED).map(Validator::LastModified);

@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use disklet_core::images::Address;
 use disklet_core::text::Secret;
 use disklet_core::url::{Scheme, Url};
-use ureq::Body;
 use ureq::http::{Response, header};
+use ureq::{Agent, Body};
 
 use super::agent::{Certificates, agent, small_file};
 use super::answer::{Answer, length_without_part, wrong_part};
@@ -20,8 +20,8 @@ type Result<T> = std::result::Result<T, PullError>;
 
 /// Asks for a file.
 #[derive(Debug)]
-pub(in crate::pull) struct Client<'a> {
-    address: &'a Address,
+pub(in crate::pull) struct Client {
+    address: Address,
     certificates: Certificates,
     /// The value of `Authorization`.
     authorization: Option<Secret>,
@@ -36,15 +36,17 @@ pub(super) struct Rest<'v> {
 
 /// What a server is asked for.
 #[derive(Debug, Clone, Copy)]
-enum Asked<'v> {
+pub(super) enum Asked<'v> {
     All,
     Rest(Rest<'v>),
+    /// From one byte to another, both included.
+    Part(u64, u64),
     /// Whether it has another one.
     Unless(&'v Validator),
 }
 
-impl<'a> Client<'a> {
-    pub(in crate::pull) fn new(address: &'a Address) -> Result<Self> {
+impl Client {
+    pub(in crate::pull) fn new(address: &Address) -> Result<Self> {
         let transport = &address.transport;
         let of_tenant = || transport.authorization.clone();
         let authorization = match (&transport.credentials_file, address.url.login()) {
@@ -54,7 +56,7 @@ impl<'a> Client<'a> {
         };
         Ok(Self {
             certificates: Certificates::read(&transport.tls)?,
-            address,
+            address: address.clone(),
             authorization,
         })
     }
@@ -91,7 +93,7 @@ impl<'a> Client<'a> {
     }
 
     /// The answer of whom the address leads to.
-    fn follow(&self, asked: Asked<'_>) -> Result<(Url, Response<Body>)> {
+    pub(super) fn follow(&self, asked: Asked<'_>) -> Result<(Url, Response<Body>)> {
         let mut url = self.address.url.clone();
         let most = self.address.transport.max_redirects;
         for _ in 0..=most {
@@ -108,13 +110,31 @@ impl<'a> Client<'a> {
     }
 
     fn ask(&self, url: &Url, asked_for: Asked<'_>) -> Result<Response<Body>> {
-        // Neither words nor certificates go to whom the user has not named.
-        let is_trusted = url.is_same_origin(&self.address.url);
-        let agent = agent(url, &self.address.transport, &self.certificates, is_trusted)?;
+        self.ask_by(&self.agent(url, 0)?, url, asked_for)
+    }
+
+    /// Whoever makes requests to this address, and keeps so many connections for
+    /// the next ones.
+    pub(super) fn agent(&self, url: &Url, kept: usize) -> Result<Agent> {
+        let transport = &self.address.transport;
+        agent(url, transport, &self.certificates, self.trusts(url), kept)
+    }
+
+    /// Neither words nor certificates go to whom the user has not named.
+    fn trusts(&self, url: &Url) -> bool {
+        url.is_same_origin(&self.address.url)
+    }
+
+    pub(super) fn ask_by(
+        &self,
+        agent: &Agent,
+        url: &Url,
+        asked_for: Asked<'_>,
+    ) -> Result<Response<Body>> {
         let asked = url.request();
         let asked = String::from_utf8_lossy(asked.expose()).into_owned();
         let mut request = agent.get(asked);
-        if let Some(words) = self.authorization.as_ref().filter(|_| is_trusted) {
+        if let Some(words) = self.authorization.as_ref().filter(|_| self.trusts(url)) {
             request = request.header(header::AUTHORIZATION, words.expose());
         }
         match asked_for {
@@ -123,6 +143,9 @@ impl<'a> Client<'a> {
                 request = request
                     .header(header::RANGE, format!("bytes={}-", rest.from))
                     .header(header::IF_RANGE, rest.validator.as_str());
+            }
+            Asked::Part(first, last) => {
+                request = request.header(header::RANGE, format!("bytes={first}-{last}"));
             }
             Asked::Unless(validator) => {
                 let condition = match validator {
@@ -135,7 +158,7 @@ impl<'a> Client<'a> {
         request.call().map_err(|error| unreachable(url, error))
     }
 
-    fn refused(&self, url: &Url, status: u16) -> PullError {
+    pub(super) fn refused(&self, url: &Url, status: u16) -> PullError {
         let (kind, why) = match status {
             404 | 410 => (PullErrorKind::NotFound, "the server does not have it"),
             401 | 403 | 407 => (PullErrorKind::Denied, "the server does not give it to us"),
@@ -208,26 +231,60 @@ fn unreachable(url: &Url, error: ureq::Error) -> PullError {
             told("the connection takes too long").passing()
         }
         ureq::Error::Timeout(_) => told("the server does not answer in time").passing(),
-        ureq::Error::Rustls(error) => told("the connection is not safe")
-            .because(error)
-            .help("an authority of your own is said with caFile of a transport, see docs/formats/image-mapping.md"),
-        ureq::Error::Other(why) if why.is::<Closed>() => {
-            PullError::new(PullErrorKind::Closed, format!("{url}: {why}")).help(
-                "the administrator says which networks are closed, with networks in the configuration",
-            )
+        ureq::Error::Rustls(error) => {
+            let what = format!("{url}: the connection is not safe");
+            PullError::new(PullErrorKind::Untrusted, what)
+                .because(error)
+                .help("an authority of your own is said with caFile of a transport, see docs/formats/image-mapping.md")
         }
+        ureq::Error::Other(why) if why.is::<Closed>() => PullError::new(
+            PullErrorKind::Closed,
+            format!("{url}: {why}"),
+        )
+        .help(
+            "the administrator says which networks are closed, with networks in the configuration",
+        ),
         ureq::Error::ConnectProxyFailed(why) => told("the proxy does not connect").because(why),
+        error @ (ureq::Error::Protocol(_)
+        | ureq::Error::Http(_)
+        | ureq::Error::LargeResponseHeader(..)) => told("the server's answer makes no sense")
+            .because(error)
+            .help(
+                "check the address and the port: something else than a web server may listen there",
+            )
+            .passing(),
         error => {
             let error = error.into_io();
             match tls_error(&error) {
                 Some(tls) => unreachable(url, ureq::Error::Rustls(tls)),
                 // The standard library has no kind for it.
                 None if error.to_string().contains("lookup address") => no_such_name(url, error),
-                None => told("the server cannot be reached")
-                    .because(error)
-                    .passing(),
+                None => {
+                    let (what, help) = of_connection(error.kind());
+                    told(what).because(error).help(help).passing()
+                }
             }
         }
+    }
+}
+
+/// What an error of a connection is, and what to do about it.
+fn of_connection(kind: io::ErrorKind) -> (&'static str, &'static str) {
+    match kind {
+        io::ErrorKind::ConnectionRefused => (
+            "the server cannot be reached",
+            "nobody listens there: check the address and the port, and that the server runs",
+        ),
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted => (
+            "the server ends the connection without an answer",
+            "try again later; check the address and the port, and whether it wants https://",
+        ),
+        _ => (
+            "the server cannot be reached",
+            "check the address, and whether this machine has a way there",
+        ),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::store::{Partial, Pulling, Validator};
 
 /// A file on its way.
 pub(in crate::pull) struct Download<'d> {
-    client: &'d Client<'d>,
+    client: &'d Client,
     observer: &'d dyn Observer,
     retries: u32,
     answer: Answer,
@@ -49,16 +49,16 @@ pub(in crate::pull) enum Keeping {
 const PROGRESS: u64 = 64 << 10;
 
 impl<'d> Download<'d> {
-    /// Asks for the file, or for what is missing of it.
+    /// Asks for the file, or for what is missing of it where a pull has kept some.
     pub(in crate::pull) fn begin(
-        client: &'d Client<'d>,
-        pulling: &Pulling,
+        client: &'d Client,
+        pulling: Option<&Pulling>,
         keeping: Keeping,
         retries: u32,
         observer: &'d dyn Observer,
     ) -> Result<Self, PullError> {
         let url = client.url().to_string();
-        let mut partial = Partial::of(pulling, &url);
+        let mut partial = pulling.and_then(|pulling| Partial::of(pulling, &url));
         let rest = partial.as_ref().map(|partial| Rest {
             from: partial.length(),
             validator: partial.validator(),
@@ -95,6 +95,7 @@ impl<'d> Download<'d> {
             None => answer.validator.clone(),
         };
         if let (None, Some(validator), Some(total)) = (&partial, &validator, answer.total)
+            && let Some(pulling) = pulling
             && keeping == Keeping::AsItComes
         {
             // Without it a later pull begins at the beginning, no more.

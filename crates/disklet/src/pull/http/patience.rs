@@ -15,7 +15,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// A server that cannot answer now is asked again; one that cannot be reached
 /// at all is told of at once: more often than not the name is wrong.
 pub(super) fn first_answer(
-    client: &Client<'_>,
+    client: &Client,
     rest: Option<Rest<'_>>,
     retries: u32,
     observer: &dyn Observer,

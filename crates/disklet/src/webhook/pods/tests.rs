@@ -3,10 +3,11 @@ use base64::prelude::BASE64_STANDARD;
 use disklet_core::launch::vm_pod::SAVED;
 use disklet_core::units::ByteSize;
 
+use super::super::claims::Unknown;
 use super::super::review::{Outcome, Question, answer};
 use super::*;
 
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     Settings {
         image: "example.com/disklet:1".to_owned(),
         pull_policy: None,
@@ -16,7 +17,7 @@ fn settings() -> Settings {
     }
 }
 
-fn vm_pod() -> Value {
+pub(super) fn vm_pod() -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -34,12 +35,17 @@ fn vm_pod() -> Value {
     })
 }
 
-fn asked(operation: &str, object: &Value, old: &Value) -> Value {
+pub(super) fn asked(operation: &str, object: &Value, old: &Value) -> Value {
     asked_in("prod", operation, object, old)
 }
 
 fn asked_in(namespace: &str, operation: &str, object: &Value, old: &Value) -> Value {
-    let review = json!({
+    let (review, claims) = (review(namespace, operation, object, old), Claims::default());
+    responded(&review, &claims)
+}
+
+fn review(namespace: &str, operation: &str, object: &Value, old: &Value) -> Value {
+    json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
@@ -50,10 +56,12 @@ fn asked_in(namespace: &str, operation: &str, object: &Value, old: &Value) -> Va
             "object": object,
             "oldObject": old,
         },
-    });
+    })
+}
+
+fn responded(review: &Value, claims: &Claims) -> Value {
     let settings = settings();
-    let blocks = BTreeSet::new();
-    let question = Question::Changed(&settings, &blocks);
+    let question = Question::Changed(&settings, claims);
     let (bytes, outcome) = answer(review.to_string().as_bytes(), question).unwrap();
     let mut answer: Value = serde_json::from_slice(&bytes).unwrap();
     let response = answer["response"].take();
@@ -62,7 +70,7 @@ fn asked_in(namespace: &str, operation: &str, object: &Value, old: &Value) -> Va
 }
 
 /// As the API server would.
-fn patched(object: &Value, response: &Value) -> Value {
+pub(super) fn patched(object: &Value, response: &Value) -> Value {
     assert_eq!(response["patchType"], "JSONPatch", "{response}");
     let patch = BASE64_STANDARD.decode(response["patch"].as_str().unwrap());
     let patch: Vec<Value> = serde_json::from_slice(&patch.unwrap()).unwrap();
@@ -81,7 +89,7 @@ fn patched(object: &Value, response: &Value) -> Value {
     object
 }
 
-fn message(response: &Value) -> &str {
+pub(super) fn message(response: &Value) -> &str {
     response["status"]["message"].as_str().unwrap_or("allowed")
 }
 
@@ -231,6 +239,75 @@ fn what_a_launcher_has_no_room_for_is_refused() {
         "{}",
         &told[..200]
     );
+}
+
+/// A launcher in its place would be another pod than the kubelet runs.
+#[test]
+fn what_a_kubelet_runs_of_its_own_is_not_touched() {
+    let mut pod = vm_pod();
+    pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("1");
+    let response = asked("CREATE", &pod, &Value::Null);
+    assert_eq!(response, json!({"uid": "1", "allowed": true}));
+    // Nobody makes a launcher of their own in this way.
+    let mut forged = patched(&vm_pod(), &asked("CREATE", &vm_pod(), &Value::Null));
+    forged["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("1");
+    forged["spec"]["containers"][0]["image"] = json!("example.com/mine");
+    assert!(asked("CREATE", &forged, &Value::Null)["patch"].is_string());
+}
+
+#[test]
+fn who_only_asks_learns_that_we_are_there() {
+    let mut pod = vm_pod();
+    pod["metadata"]["annotations"][ASKS] = json!("true");
+    let mut review = review("prod", "CREATE", &pod, &Value::Null);
+    // To one that is really created, it is an annotation that nobody knows.
+    let response = responded(&review, &Claims::default());
+    assert!(
+        message(&response).contains("unknown annotation"),
+        "{response}"
+    );
+    review["request"]["dryRun"] = json!(true);
+    assert_eq!(message(&responded(&review, &Claims::default())), ASKED);
+    review["request"]["object"] = vm_pod();
+    assert_eq!(responded(&review, &Claims::default())["allowed"], true);
+}
+
+#[test]
+fn who_names_a_claim_that_is_not_there_is_warned() {
+    let mut pod = vm_pod();
+    let claim = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
+    volumes.extend(["data", "slow", "there"].map(claim));
+    let review = review("prod", "CREATE", &pod, &Value::Null);
+    let claims = Claims {
+        blocks: ["there".to_owned()].into(),
+        unknown: [
+            ("data".to_owned(), Unknown::Missing),
+            ("slow".to_owned(), Unknown::Unanswered),
+        ]
+        .into(),
+    };
+    let response = responded(&review, &claims);
+    assert_eq!(response["allowed"], true);
+    let warnings: Vec<_> = response["warnings"].as_array().unwrap().iter().collect();
+    let [missing, unanswered] = warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    let help =
+        "(help: of a device, name the volume in volumeDevices, or create the claim before the pod)";
+    let at = |index| format!("spec.volumes[{index}].persistentVolumeClaim.claimName");
+    assert_eq!(
+        *missing,
+        format!(
+            "{}: there is no claim \"data\" yet, so it is taken for a filesystem {help}",
+            at(1)
+        )
+    );
+    assert!(
+        unanswered.as_str().unwrap().starts_with(&at(2)),
+        "{unanswered}"
+    );
+    assert_eq!(responded(&review, &Claims::default()).get("warnings"), None);
 }
 
 /// Older API servers ask about them as well.

@@ -1,7 +1,20 @@
+use disklet_core::units::ByteSize;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+
+/// What is answered when VM objects are judged.
+fn judged(body: &[u8]) -> Result<(Vec<u8>, Outcome), Malformed> {
+    let settings = Settings {
+        image: "example.com/disklet:1".to_owned(),
+        pull_policy: None,
+        default_memory: ByteSize::from_bytes(1 << 30),
+        low_ports: false,
+        seccomp_profile: None,
+    };
+    answer(body, Question::Valid(&settings))
+}
 
 fn vm(spec: &Value) -> Value {
     json!({
@@ -43,7 +56,7 @@ fn review(operation: &str, object: &Value, old: &Value) -> Value {
 }
 
 fn answered(review: &Value) -> Value {
-    let (bytes, outcome) = answer(review.to_string().as_bytes(), Question::Valid).unwrap();
+    let (bytes, outcome) = judged(review.to_string().as_bytes()).unwrap();
     let answer: Value = serde_json::from_slice(&bytes).unwrap();
     let allowed = answer["response"]["allowed"].as_bool().unwrap();
     assert_eq!(allowed, outcome == Outcome::Allowed);
@@ -303,9 +316,7 @@ fn what_is_no_review_is_told() {
         (deep, "recursion limit"),
         ("\u{0}".to_owned(), "expected value"),
     ] {
-        let why = answer(bytes.as_bytes(), Question::Valid)
-            .unwrap_err()
-            .to_string();
+        let why = judged(bytes.as_bytes()).unwrap_err().to_string();
         assert!(why.contains(wanted) && why.len() < 500, "{why}");
     }
 }
@@ -334,18 +345,18 @@ fn any_value() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = answer(&bytes, Question::Valid);
+        let _ = judged(&bytes);
     }
 
     /// An answer belongs to its request, has its bounds, and is the same twice.
     #[test]
     fn any_object_is_answered(object in any_value(), old in any_value(), operation in "(CREATE|UPDATE|DELETE|)") {
         let asked = review(&operation, &object, &old).to_string();
-        let (first, outcome) = answer(asked.as_bytes(), Question::Valid).unwrap();
+        let (first, outcome) = judged(asked.as_bytes()).unwrap();
         prop_assert!(first.len() < 64 << 10);
         let read: Value = serde_json::from_slice(&first).unwrap();
         prop_assert_eq!(read["response"]["status"].is_null(), outcome == Outcome::Allowed);
-        prop_assert_eq!(&first, &answer(asked.as_bytes(), Question::Valid).unwrap().0);
+        prop_assert_eq!(&first, &judged(asked.as_bytes()).unwrap().0);
     }
 
     /// Bytes of a real request that are changed, cut or repeated.
@@ -354,10 +365,10 @@ proptest! {
         let mut bytes = review("UPDATE", &bad(), &good()).to_string().into_bytes();
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        let _ = answer(&bytes, Question::Valid);
+        let _ = judged(&bytes);
         let cut = cut.index(bytes.len());
-        let _ = answer(&bytes[cut..], Question::Valid);
+        let _ = judged(&bytes[cut..]);
         bytes.truncate(cut);
-        let _ = answer(&bytes, Question::Valid);
+        let _ = judged(&bytes);
     }
 }

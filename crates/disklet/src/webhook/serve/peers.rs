@@ -17,7 +17,12 @@ pub(super) const MOST: usize = 64;
 pub(super) struct Peer {
     /// Whose turn it is to send something large.
     pub(super) large: Semaphore,
+    /// For whom claims are looked up.
+    pub(super) looked_up: Semaphore,
 }
+
+/// Of one address, at the same time.
+const MOST_LOOKED_UP: usize = 8;
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -31,8 +36,10 @@ impl Peers {
         all.retain(|_, peer| peer.strong_count() > 0);
         let peer = all.get(&address).and_then(Weak::upgrade);
         let peer = peer.unwrap_or_else(|| {
-            let large = Semaphore::new(1);
-            Arc::new(Peer { large })
+            Arc::new(Peer {
+                large: Semaphore::new(1),
+                looked_up: Semaphore::new(MOST_LOOKED_UP),
+            })
         });
         // This one is counted.
         if Arc::strong_count(&peer) > MOST {

@@ -55,6 +55,10 @@ fn exchange(served: &Served) -> TlsConnector {
 }
 
 async fn start() -> Running {
+    start_with(None).await
+}
+
+async fn start_with(client: Option<Client>) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let served = Arc::new(Served::default());
@@ -70,7 +74,7 @@ async fn start() -> Running {
             low_ports: false,
             seccomp_profile: None,
         },
-        client: None,
+        client,
     };
     Running {
         address,
@@ -221,6 +225,49 @@ async fn who_asks_nothing_does_not_stay_and_who_has_asked_does() {
     );
     let answer = ask(&mut asks, "POST", "/validate", GOOD).await;
     assert!(answer.contains("200"), "{answer}");
+}
+
+/// Anybody can ask about claims, and the cluster may be slow to tell of them.
+#[tokio::test]
+async fn who_waits_for_the_cluster_keeps_nobody_waiting() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", silent.local_addr().unwrap());
+    let config = kube::Config::new(uri.parse().unwrap());
+    let running = start_with(Some(Client::try_from(config).unwrap())).await;
+    let by = exchange(&running.served);
+    let pod = r#"{"metadata": {"name": "vm", "annotations": {"kubernetes.io/target-runtime": "virtlet.cloud"}},
+        "spec": {"containers": [{"name": "vm", "image": "virtlet.cloud/cirros"}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}}"#;
+    let review = format!(
+        r#"{{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {{"uid": "1",
+        "kind": {{"group": "", "kind": "Pod"}}, "operation": "CREATE", "object": {pod}}}}}"#
+    );
+    let begun = Instant::now();
+    let mut waiting = Vec::new();
+    for _ in 0..3 * MOST_JUDGED {
+        let (mut stream, review) = (connect(&running, &by).await.unwrap(), review.clone());
+        waiting.push(tokio::spawn(async move {
+            ask(&mut stream, "POST", "/mutate", &review).await
+        }));
+    }
+    // So that all of them wait.
+    sleep(Duration::from_millis(500)).await;
+    let asked = Instant::now();
+    let mut other = connect(&running, &by).await.unwrap();
+    let answer = ask(&mut other, "POST", "/validate", GOOD).await;
+    assert!(answer.contains("200"), "{answer}");
+    assert!(
+        asked.elapsed() < claims::PATIENCE / 2,
+        "{:?}",
+        asked.elapsed()
+    );
+    for answer in waiting {
+        let answer = answer.await.unwrap();
+        assert!(answer.contains("was not looked up in time"), "{answer}");
+    }
+    // Nobody is asked one after the other.
+    let most = claims::PATIENCE + Duration::from_secs(2);
+    assert!(begun.elapsed() < most, "{:?}", begun.elapsed());
 }
 
 /// Connections that stand go on; new ones have the new certificate.

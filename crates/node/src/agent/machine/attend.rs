@@ -12,12 +12,20 @@ use super::{Guest, Machine, Told};
 use crate::agent::link::{Heard, Link};
 use crate::agent::pod::Incarnation;
 use crate::agent::status::Standing;
-use crate::libvirt::{End, Pause, State};
+use crate::libvirt::{End, Event, Pause, State};
 
 impl Machine {
     /// Until the guest has ended, or its launcher has.
-    pub(super) fn attend(&mut self, link: &Link, guest: &Guest, launcher: &Incarnation) -> Ended {
-        let mut times = Times::default();
+    pub(super) fn attend(
+        &mut self,
+        link: &Link,
+        guest: &mut Guest,
+        launcher: &Incarnation,
+    ) -> Ended {
+        let mut times = Times {
+            follow: self.when_to_follow(guest),
+            ..Times::default()
+        };
         let mut told = Ok(Told::Look);
         let _ = link.say(&FromAgent::Running);
         loop {
@@ -31,16 +39,31 @@ impl Machine {
                 Ok(Told::Heard(whose, Heard::Gone)) if whose == *launcher => {
                     Some(killed("the launcher has gone away"))
                 }
+                Ok(Told::Domain(Event::Removed(whose))) if whose == guest.uuid => {
+                    self.settle_disks(guest, &mut times);
+                    None
+                }
+                Ok(Told::Domain(Event::Kept(whose))) if whose == guest.uuid => {
+                    let note = "the guest does not let go of a disk that its object has no more";
+                    self.cluster().warn(&self.pod, "DiskKept", note);
+                    None
+                }
                 Ok(Told::Domain(event)) if event.is_of(guest.uuid) => {
                     self.look(link, guest, &mut times)
                 }
-                Ok(Told::Look) => self.look(link, guest, &mut times),
+                Ok(Told::Look) => {
+                    self.follow_if_begun(&mut times);
+                    self.look(link, guest, &mut times)
+                }
                 Ok(Told::Pod(pod)) => {
                     let answered = self.pod.answers;
                     self.pod = *pod;
+                    times.has_until(self.pod.grace);
                     if self.pod.answers != answered {
                         self.tell(guest, &mut times);
                     }
+                    let times_to_follow = [times.follow, self.when_to_follow(guest)];
+                    times.follow = times_to_follow.into_iter().flatten().min();
                     // Somebody else may still have the launcher's socket.
                     let is_done = self.pod.is_done();
                     is_done.then(|| killed("the launcher's container has ended"))
@@ -67,8 +90,7 @@ impl Machine {
 
     /// The guest shall switch itself off in time.
     fn stop(&self, guest: &Guest, grace: u32, times: &mut Times) -> Option<Ended> {
-        let until = Instant::now() + Duration::from_secs(grace.into());
-        times.force = Some(times.force.map_or(until, |earlier| earlier.min(until)));
+        times.stop(Duration::from_secs(grace.into()), self.pod.grace);
         // It has been asked, and is asked again in time.
         if times.press.is_some() {
             return None;
@@ -93,7 +115,7 @@ impl Machine {
     }
 
     /// Whatever is due.
-    fn on_time(&self, link: &Link, guest: &Guest, times: &mut Times) -> Option<Ended> {
+    fn on_time(&self, link: &Link, guest: &mut Guest, times: &mut Times) -> Option<Ended> {
         let now = Instant::now();
         let is_due = |time: Option<Instant>| time.is_some_and(|time| time <= now);
         if is_due(times.force) {
@@ -107,6 +129,9 @@ impl Machine {
         }
         if is_due(times.tell) {
             self.tell(guest, times);
+        }
+        if is_due(times.follow) {
+            self.follow(link, guest, times);
         }
         let settled = is_due(times.settle);
         if settled {
@@ -170,7 +195,7 @@ impl Machine {
     }
 
     /// Writes how the guest is into its status; soon again, if nobody listens.
-    fn tell(&self, guest: &Guest, times: &mut Times) {
+    pub(super) fn tell(&self, guest: &Guest, times: &mut Times) {
         let told = self.write(&self.cluster(), guest, &guest.standing.borrow());
         guest.untold.set(told.is_err());
         times.tell = told.err().map(|failure| {

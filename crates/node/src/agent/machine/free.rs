@@ -18,14 +18,27 @@ use crate::verbs::Node;
 impl Machine {
     /// Removes what was made; volumes stay for a launcher that comes back.
     pub(super) fn free(&self, keep_volumes: bool) {
+        while !self.free_here(keep_volumes) {
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    /// The same for somebody who waits: whether it is all. What the API server was
+    /// not there to hear, that storage is free, is left.
+    pub(super) fn free_here(&self, keep_volumes: bool) -> bool {
         let mut told = false;
         while let Err(failure) = self.try_free(keep_volumes) {
+            if failure.is_unreleased() {
+                tracing::warn!(vm = self.pod.full_name(), "{failure}");
+                return false;
+            }
             if !told {
                 tracing::warn!(vm = self.pod.full_name(), "{failure}");
                 told = true;
             }
             std::thread::sleep(AGAIN);
         }
+        true
     }
 
     fn try_free(&self, keep_volumes: bool) -> Result<()> {
@@ -34,11 +47,13 @@ impl Machine {
             return Ok(());
         };
         let libvirt = self.libvirt()?;
+        let leases = self.leases();
         let node = Node {
             libvirt: &libvirt,
             config: &self.shared.config,
             records: &records,
             launcher: None,
+            leases: leases.as_ref(),
         };
         let held = records.hold(record.uuid)?;
         match keep_volumes {

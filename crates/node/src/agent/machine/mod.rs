@@ -3,6 +3,7 @@
 //! waiting along.
 
 mod attend;
+mod disks;
 mod free;
 mod room;
 mod start;
@@ -20,11 +21,13 @@ use uuid::Uuid;
 
 use super::Shared;
 use super::cluster::{Cluster, now};
+use super::leases::NodeLeases;
 use super::link::{Heard, Link};
 use super::pod::{Incarnation, LauncherPod};
-use super::status::{Standing, news, pod_status, says_alive, status};
+use super::status::{Standing, add_left, news, pod_status, says_alive, status};
 use crate::failure::Result;
 use crate::libvirt::Event;
+use disks::Followed;
 use start::NotStarted;
 
 pub(super) use unwanted::Unwanted;
@@ -65,6 +68,8 @@ struct Guest {
     standing: RefCell<Standing>,
     /// Its status does not say so yet.
     untold: Cell<bool>,
+    /// Which of its object's disks it has.
+    followed: Followed,
 }
 
 impl Guest {
@@ -76,6 +81,7 @@ impl Guest {
             found: false,
             standing: RefCell::new(Standing::Running),
             untold: Cell::new(true),
+            followed: Followed::of(generation),
         }
     }
 }
@@ -134,6 +140,12 @@ impl Machine {
         self.shared.cluster.unless(&self.unwanted)
     }
 
+    /// The same of what other nodes have a say in.
+    fn leases(&self) -> Option<NodeLeases> {
+        let leases = self.shared.leases.as_ref();
+        leases.map(|leases| leases.unless(&self.unwanted))
+    }
+
     /// The pod may go: nothing is left of it here.
     fn let_go(&self) {
         if !self.pod.held || self.gone {
@@ -162,17 +174,18 @@ impl Machine {
         };
         let begin = Instant::now();
         let (ended, reason, guest) = match self.start(&link) {
-            Ok(guest) => {
+            Ok(mut guest) => {
                 if !guest.found {
                     self.shared.metrics.started(begin.elapsed());
                 }
-                (self.attend(&link, &guest, launcher), None, Some(guest))
+                (self.attend(&link, &mut guest, launcher), None, Some(guest))
             }
             Err(NotStarted { ended, reason }) => (ended, reason, None),
         };
         self.shared.metrics.ended(ended.how);
         tracing::info!(vm = self.pod.full_name(), how = ?ended.how, "ended: {}", ended.why);
-        self.free(self.pod.comes_back(ended.how));
+        let keep_volumes = self.pod.comes_back(ended.how);
+        let is_all_free = self.free_here(keep_volumes);
         let standing = end_in_words(&ended, reason);
         let guest = guest.unwrap_or_else(|| Guest::new(Uuid::nil(), None, None));
         let mut told = Ok(());
@@ -190,6 +203,9 @@ impl Machine {
             std::thread::sleep(AGAIN);
             // Nobody waits any more.
             told = self.write(&self.shared.cluster, &guest, &standing);
+        }
+        if !is_all_free {
+            self.free(keep_volumes);
         }
     }
 
@@ -254,6 +270,7 @@ impl Machine {
             generation = before["observedGeneration"].as_i64();
         }
         let mut status = status(&self.pod, node, generation, plan, standing, &now());
+        add_left(&mut status, &guest.followed.left, before, &now());
         if is_kept {
             status["disks"] = before["disks"].clone();
         }

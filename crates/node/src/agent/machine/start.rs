@@ -1,17 +1,24 @@
 //! Having a guest run.
 
+use disklet::cluster::leases::Version;
 use disklet_core::launch::protocol::{Ended, FromAgent, How};
 use uuid::Uuid;
 
+use super::disks::Followed;
 use super::{AGAIN, Guest, Machine};
+use crate::agent::Whose;
 use crate::agent::link::Link;
 use crate::agent::planning::{NoPlan, Planned, plan};
 use crate::agent::pod::LauncherPod;
 use crate::agent::progress::{Missing, Told as Progress};
+use crate::agent::status::Standing;
 use crate::failure::Result;
 use crate::libvirt::{End, Libvirt, State};
 use crate::record::{Held, Phase, Record, Records};
 use crate::verbs::Node;
+
+/// Why a VM waits, in a word.
+const STORAGE_IN_USE: &str = "StorageInUse";
 
 /// How it came that there is no guest.
 pub(super) struct NotStarted {
@@ -39,6 +46,7 @@ impl Machine {
             ended: Ended { how, why },
             reason: None,
         };
+        let mut told = String::new();
         loop {
             let no_plan = match self.try_start(link) {
                 Ok(guest) => return Ok(guest),
@@ -52,6 +60,10 @@ impl Machine {
                 NoPlan::NoImage(missing) => return Err(NotStarted::without(missing)),
                 NoPlan::Failed(failure) => failure,
             };
+            if let Some(seen) = failure.lasts_until() {
+                self.wait_for_storage(link, &failure.to_string(), seen, &mut told);
+                continue;
+            }
             // Without libvirt or the API server nobody can say whether the VM is
             // wrong.
             if !failure.is_outage() {
@@ -60,6 +72,66 @@ impl Machine {
             let what = failure.to_string();
             let _ = link.say(&FromAgent::Working { what });
             std::thread::sleep(AGAIN);
+        }
+    }
+
+    /// Others have storage that this VM needs. It is told once, and waited until
+    /// that is different.
+    fn wait_for_storage(&self, link: &Link, why: &str, seen: &Version, told: &mut String) {
+        let Some(leases) = &self.shared.leases else {
+            return;
+        };
+        if told != why {
+            why.clone_into(told);
+            let what = why.to_owned();
+            let _ = link.say(&FromAgent::Working { what });
+            let cluster = self.cluster();
+            cluster.warn(&self.pod, STORAGE_IN_USE, why);
+            let standing = Standing::Waiting(STORAGE_IN_USE, why.to_owned());
+            let nobody = Guest::new(Uuid::nil(), None, None);
+            if let Err(failure) = self.write(&cluster, &nobody, &standing) {
+                tracing::warn!(vm = self.pod.full_name(), "{failure}");
+            }
+        }
+        tracing::info!(
+            vm = self.pod.full_name(),
+            object = seen.object,
+            "waiting: {why}"
+        );
+        let _counted = self.shared.metrics.waits();
+        leases.wait_for_change(seen, &self.unwanted);
+    }
+
+    /// An agent before this one had the guest run. If an administrator has given
+    /// its storage to another VM meanwhile, that one writes to it now: the guest
+    /// ends, and waits like any other.
+    fn keep_leases(&self, node: &Node<'_>, record: &Record) -> Result<()> {
+        let Some(leases) = node.leases else {
+            return Ok(());
+        };
+        let held = node.records.hold(record.uuid)?;
+        // What that agent had begun may be for nothing, and no guest needs it then.
+        if let Err(failure) = node.settle(&held) {
+            tracing::warn!(vm = self.pod.full_name(), "{failure}");
+        }
+        let settled = held.read()?;
+        drop(held);
+        let record = settled.as_ref().unwrap_or(record);
+        let whose = Whose::of(record);
+        let needed = record.made.iter().filter(|made| !record.is_new(made));
+        let mut kept = needed.map(|made| leases.take(whose, made));
+        match kept.find_map(Result::err) {
+            Some(lost) if lost.lasts_until().is_some() => {
+                tracing::error!(vm = self.pod.full_name(), "its guest is ended: {lost}");
+                node.release_but_volumes(&node.records.hold(record.uuid)?)?;
+                Err(lost)
+            }
+            // That nobody answers takes nothing from anybody.
+            Some(failure) => {
+                tracing::warn!(vm = self.pod.full_name(), "{failure}");
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 
@@ -74,10 +146,19 @@ impl Machine {
         let earlier = before.as_ref().map(|record| record.image_names.clone());
         let earlier = earlier.unwrap_or_default();
         let planned = plan(&cluster, shared, &self.pod, &earlier, &progress);
+        let leases = self.leases();
+        let node = Node {
+            libvirt: &libvirt,
+            config: &shared.config,
+            records: &records,
+            launcher: Some(link.process),
+            leases: leases.as_ref(),
+        };
         if let Some(record) = before.filter(|record| record.phase == Phase::Running)
             && let Some(state) = libvirt.state(record.uuid)?
             && !matches!(state, State::Off(End::Unknown))
         {
+            self.keep_leases(&node, &record)?;
             // It runs, or has run: what it is now is not a question of plans.
             let (plan, generation) = match planned {
                 Ok(planned) => (Some(planned.plan), planned.generation),
@@ -85,16 +166,12 @@ impl Machine {
             };
             return Ok(Guest {
                 found: true,
+                // Nobody knows how far the agent before has come.
+                followed: Followed::default(),
                 ..Guest::new(record.uuid, generation, plan)
             });
         }
         let planned = planned?;
-        let node = Node {
-            libvirt: &libvirt,
-            config: &shared.config,
-            records: &records,
-            launcher: Some(link.process),
-        };
         let done = self.hold(&node, planned.plan.uuid).and_then(|held| {
             self.carry_out(&node, &planned, held)
                 .map_err(NoPlan::Failed)
@@ -121,11 +198,13 @@ impl Machine {
         if record.phase == Phase::Kept || self.is_of_launcher(&record) {
             return Ok(Some(record));
         }
+        let leases = self.leases();
         let node = Node {
             libvirt,
             config: &self.shared.config,
             records,
             launcher: None,
+            leases: leases.as_ref(),
         };
         node.release_but_volumes(&records.hold(record.uuid)?)?;
         self.record(records)
@@ -194,7 +273,10 @@ mod tests {
             disks: 1,
             images: Vec::new(),
             image_names: BTreeMap::new(),
+            promised: BTreeMap::new(),
+            released: Vec::new(),
             made: Vec::new(),
+            changes: Vec::new(),
         }
     }
 

@@ -110,6 +110,13 @@ pub(in crate::agent) enum Missing {
 }
 
 impl Missing {
+    /// Why it does not come.
+    pub(in crate::agent) fn in_words(self) -> String {
+        match self {
+            Self::Refused(why) | Self::Failed(why) => why,
+        }
+    }
+
     /// In one word.
     pub(in crate::agent) fn reason(&self) -> &'static str {
         match self {

@@ -1,0 +1,119 @@
+//! Where the disk of a volume goes.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use disklet_block::device::{Access, Caching, FileDevice, HELD, ReadAt, Size};
+use disklet_block::error::{Error as BlockError, ErrorKind};
+use disklet_block::new_file::directory_of;
+
+use super::{FillError, FillErrorKind};
+
+/// The file that is the disk of a filesystem volume.
+const DISK_IMAGE: &str = "disk.img";
+
+/// What filesystems put there themselves.
+const OF_FILESYSTEMS: [&str; 1] = ["lost+found"];
+
+/// What may be there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing: what is there is left alone.
+    Nothing,
+    /// Anything: it is given up.
+    Anything,
+}
+
+/// A place for a disk.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A file that is not there yet, or is given up.
+    File(PathBuf),
+    /// A device that nobody else has open.
+    Device(FileDevice),
+}
+
+impl Place {
+    pub(super) fn find(target: &Path, before: Before) -> Result<Self, FillError> {
+        match fs::metadata(target).map(|meta| meta.file_type()) {
+            Ok(kind) if kind.is_block_device() => device(target, before).map(Self::Device),
+            Ok(kind) if kind.is_dir() => volume(target, before).map(Self::File),
+            Ok(kind) if kind.is_file() => file(target, before).map(Self::File),
+            Ok(_) => {
+                let what = format!("{}: is neither a file nor a device", target.display());
+                Err(FillError::new(FillErrorKind::Target, what))
+            }
+            Err(_) => file(target, before).map(Self::File),
+        }
+    }
+}
+
+/// A volume that is mounted: nothing else is in it.
+fn volume(directory: &Path, before: Before) -> Result<PathBuf, FillError> {
+    let failed = |error| unusable(directory, error);
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let is_expected = |known: &str| name == known;
+        if !is_expected(DISK_IMAGE) && !OF_FILESYSTEMS.into_iter().any(is_expected) {
+            let what = format!(
+                "{}: holds {} already",
+                directory.display(),
+                name.to_string_lossy().escape_debug()
+            );
+            return Err(FillError::new(FillErrorKind::Occupied, what)
+                .help("a volume with a disk holds nothing else: take an empty one"));
+        }
+    }
+    file(&directory.join(DISK_IMAGE), before)
+}
+
+fn file(path: &Path, before: Before) -> Result<PathBuf, FillError> {
+    let directory = directory_of(path).map_err(|error| unusable(path, error))?;
+    if !directory.is_dir() {
+        let what = format!("{}: there is no such directory", directory.display());
+        return Err(FillError::new(FillErrorKind::Target, what));
+    }
+    match fs::symlink_metadata(path).map(|meta| meta.file_type()) {
+        Ok(kind) if !kind.is_file() => {
+            let what = format!("{}: is a link, or no file", path.display());
+            Err(FillError::new(FillErrorKind::Target, what).help("name the file itself"))
+        }
+        Ok(_) if before == Before::Nothing => Err(occupied(path, "is there already")),
+        _ => Ok(path.to_owned()),
+    }
+}
+
+/// A device whose beginning is empty has no disk, or one that was never complete.
+fn device(path: &Path, before: Before) -> Result<FileDevice, FillError> {
+    let failed = |error: BlockError| {
+        let kind = match error.kind() {
+            ErrorKind::Busy => FillErrorKind::Busy,
+            _ => FillErrorKind::Target,
+        };
+        FillError::new(kind, format!("{}: cannot be filled", path.display()))
+            .because(error)
+            .help("unmount it, or stop the VM or program that uses it first")
+    };
+    let device = FileDevice::open_exclusive(path, Caching::Direct).map_err(failed)?;
+    device.lock(Access::Change).map_err(failed)?;
+    let size = device.size().map_err(failed)?;
+    let held = usize::try_from(size.min(HELD)).unwrap_or(0);
+    let mut beginning = vec![0; held];
+    device.read_at(&mut beginning, 0).map_err(failed)?;
+    let is_empty = beginning.iter().all(|byte| *byte == 0);
+    match is_empty || before == Before::Anything {
+        true => Ok(device),
+        false => Err(occupied(path, "has data in it already")),
+    }
+}
+
+fn occupied(path: &Path, how: &str) -> FillError {
+    let what = format!("{}: {how}", path.display());
+    FillError::new(FillErrorKind::Occupied, what).help("--replace gives up what is there")
+}
+
+fn unusable(path: &Path, error: std::io::Error) -> FillError {
+    let what = format!("{}: cannot be used", path.display());
+    FillError::new(FillErrorKind::Target, what).because(error)
+}

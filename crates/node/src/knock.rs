@@ -1,0 +1,139 @@
+//! Whether servers are there, asked without using anything of theirs.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use disklet_core::source::{Door, Servers};
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// One is there.
+    Given,
+    /// Somebody takes connections, or might, and says nothing.
+    None,
+    /// Nobody is there, or can be reached from here.
+    Unreached(io::Error),
+}
+
+/// How long servers are waited for that have nothing to do but answer.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// Asks all servers of a storage at once; one that answers is enough.
+pub(crate) fn knock(servers: &Servers, patience: Duration) -> Answer {
+    let words = servers.knock();
+    std::thread::scope(|scope| {
+        let asked = servers
+            .doors()
+            .iter()
+            .map(|door| scope.spawn(move || ask(door, words, patience)));
+        let asked: Vec<_> = asked.collect();
+        let mut answer = Answer::Unreached(io::ErrorKind::NotFound.into());
+        for (nth, thread) in asked.into_iter().enumerate() {
+            let this = thread.join().unwrap_or(Answer::None);
+            answer = match (answer, this) {
+                (Answer::Given, _) | (_, Answer::Given) => Answer::Given,
+                (Answer::Unreached(_), this) if nth == 0 => this,
+                (Answer::None, _) | (_, Answer::None) => Answer::None,
+                (first, _) => first,
+            };
+        }
+        answer
+    })
+}
+
+fn ask(door: &Door, words: &[u8], patience: Duration) -> Answer {
+    let until = Instant::now() + patience;
+    let asked = match door {
+        Door::Port(endpoint) => {
+            let addresses = (endpoint.host(), endpoint.port()).to_socket_addrs();
+            addresses.and_then(|addresses| {
+                let mut last = io::Error::from(io::ErrorKind::NotFound);
+                for address in addresses {
+                    match TcpStream::connect_timeout(&address, left(until)) {
+                        Ok(stream) => {
+                            stream.set_read_timeout(Some(left(until)))?;
+                            return heard(stream, words);
+                        }
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            })
+        }
+        Door::Socket(path) => UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(left(until)))?;
+            heard(stream, words)
+        }),
+    };
+    match asked {
+        Ok(()) => Answer::Given,
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Answer::None,
+            _ => Answer::Unreached(error),
+        },
+    }
+}
+
+/// What it says does not matter, and whoever hangs up is there.
+fn heard(mut stream: impl Read + Write, words: &[u8]) -> io::Result<()> {
+    let heard = stream
+        .write_all(words)
+        .and_then(|()| stream.read(&mut [0; 1]));
+    match heard {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Never nothing: that would be for ever.
+fn left(until: Instant) -> Duration {
+    let left = until.saturating_duration_since(Instant::now());
+    left.max(Duration::from_millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn ask_at(ports: &[u16]) -> Answer {
+        let places: Vec<_> = ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
+        let servers = Servers::shown(&json!({"kind": "rbd", "monitors": places})).unwrap();
+        knock(&servers, Duration::from_millis(200))
+    }
+
+    fn listener() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, port)
+    }
+
+    #[test]
+    fn who_is_there_and_who_answers_are_told_apart() {
+        let (silent, silent_port) = listener();
+        let (answering, port) = listener();
+        let gone = listener().1;
+        std::thread::spawn(move || {
+            for stream in answering.incoming() {
+                let _ = stream.unwrap().write_all(b"ceph v2\n");
+            }
+        });
+        assert!(matches!(ask_at(&[port]), Answer::Given));
+        assert!(matches!(ask_at(&[silent_port]), Answer::None));
+        assert!(matches!(ask_at(&[gone]), Answer::Unreached(_)));
+        assert!(matches!(ask_at(&[gone, silent_port]), Answer::None));
+        assert!(matches!(ask_at(&[silent_port, gone, port]), Answer::Given));
+        drop(silent);
+    }
+}

@@ -1,0 +1,178 @@
+//! What was begun about a disk is finished or undone.
+
+use disklet_core::plan::Storage;
+use serde_json::Value;
+
+use super::kept;
+use crate::cut::{self, Cut};
+use crate::executor::unmake;
+use crate::failure::Result;
+use crate::record::{Change, Held, Made, Record};
+use crate::verbs::Node;
+
+impl Node<'_> {
+    /// Finishes or undoes what was begun about the disks of a VM, by what its
+    /// domain has. What a guest was asked to let go of and still has stays
+    /// begun. Keys that were left behind go.
+    pub(crate) fn settle(&self, held: &Held) -> Result<()> {
+        let Some(record) = held.read()? else {
+            return Ok(());
+        };
+        // Nobody is starting the VM, which this holds: whoever was has left them.
+        let mut keys = record.made.iter().filter(|it| it.is_key());
+        keys.try_for_each(|key| unmake(self.libvirt, key))?;
+        if record.changes.is_empty() {
+            return Ok(());
+        }
+        // Who began may have been killed while libvirt goes on with it.
+        if self.libvirt.is_running(record.uuid)? == Some(true) {
+            self.libvirt.wait_until_idle(record.uuid)?;
+        }
+        for change in &record.changes {
+            // The one before may have changed it.
+            if let Some(record) = held.read()? {
+                self.settle_one(held, &record, change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for a VM that nobody works on.
+    pub(crate) fn reconcile_disks(&self, record: &Record) -> Result<()> {
+        let is_settled = record.changes.is_empty() && !record.made.iter().any(Made::is_key);
+        if is_settled || self.libvirt.demand_daemon_of(record).is_err() {
+            return Ok(());
+        }
+        let settled = self
+            .records
+            .hold(record.uuid)
+            .and_then(|held| self.settle(&held));
+        settled.map_err(|failure| failure.of(&record.full_name()))
+    }
+
+    fn settle_one(&self, held: &Held, record: &Record, change: &Change) -> Result<()> {
+        let uuid = record.uuid;
+        let runs = self.libvirt.is_running(uuid)? == Some(true);
+        // Of one that is off, the definition tells, which has a disk as soon as the guest.
+        let is_there = self.libvirt.disk_at(uuid, change.target())?.is_some();
+        match change {
+            Change::Attach { disk, xml, made } if is_there => {
+                // Nobody needs the key of a disk that is open.
+                let mut keys = made.iter().filter(|it| it.is_key());
+                keys.try_for_each(|key| unmake(self.libvirt, key))?;
+                self.note(held, change, |plan| kept::add(plan, disk, xml), &[])
+            }
+            Change::Attach { made, .. } => {
+                self.libvirt.forget_disk(uuid, change.target())?;
+                self.unmake_these(record, made)?;
+                self.note(held, change, |_| {}, made)
+            }
+            // The guest has it still.
+            Change::Detach { .. } if runs && is_there => Ok(()),
+            Change::Detach { name, target, made } => {
+                // A guest that has ended did not let go: what it wrote is there for a next
+                // start with that disk, until the VM goes.
+                let goes = |made: &&Made| runs || !matches!(made, Made::Volume { .. });
+                let gone: Vec<Made> = made.iter().filter(goes).cloned().collect();
+                self.libvirt.forget_disk(uuid, target)?;
+                self.unmake_these(record, &gone)?;
+                self.note(held, change, |plan| kept::remove(plan, name, target), &gone)
+            }
+            Change::Resize { name, target, size } => {
+                let is_done = runs && is_there && self.libvirt.capacity(uuid, target)? >= *size;
+                let grown = |plan: &mut Value| {
+                    if is_done {
+                        kept::grow(plan, name, *size);
+                    }
+                };
+                self.note(held, change, grown, &[])
+            }
+        }
+    }
+
+    fn unmake_these(&self, record: &Record, made: &[Made]) -> Result<()> {
+        for made in made.iter().rev() {
+            cut::boundary(Cut::Removing);
+            match made {
+                Made::Pool { .. } => self.unmake_pool(record, made)?,
+                _ => unmake(self.libvirt, made)?,
+            }
+        }
+        // Another disk of the VM may need the same storage.
+        let users = |among: &[Made], of: &Made| {
+            let same = among.iter().filter(|it| it.storage() == of.storage());
+            same.count()
+        };
+        let is_last = |lease: &&Made| users(&record.made, lease) <= users(made, lease);
+        self.give_up(record, made.iter().filter(is_last))
+    }
+
+    /// Writes down what has become of it: in the plan that is kept, then in the
+    /// record, where it is begun no more.
+    fn note(
+        &self,
+        held: &Held,
+        change: &Change,
+        edit: impl FnOnce(&mut Value),
+        gone: &[Made],
+    ) -> Result<()> {
+        let Some(mut record) = held.read()? else {
+            return Ok(());
+        };
+        if let Some(mut plan) = self.kept_plan(record.uuid) {
+            edit(&mut plan);
+            self.keep_view(record.uuid, &plan)?;
+            record.disks = plan["disks"].as_array().map_or(record.disks, Vec::len);
+            let images = kept::images(&plan);
+            record.images = images.iter().map(|(_, digest)| digest.clone()).collect();
+            record.image_names = images.into_iter().collect();
+            record.promised = kept::promised(&plan, self.config);
+        }
+        cut::boundary(Cut::Noted);
+        for gone in gone {
+            // Another disk may have the same lease.
+            if let Some(nth) = record.made.iter().position(|made| made.is_at(gone)) {
+                record.made.remove(nth);
+            }
+        }
+        record.changes.retain(|begun| begun != change);
+        held.write(&record)
+    }
+
+    /// What is there because of a disk alone.
+    pub(crate) fn things_of(disk: &Value, record: &Record) -> Vec<Made> {
+        let is_ours = |made: &&Made| match made {
+            Made::Lease { storage, hosts, .. } => is_leased_as(disk, storage, hosts),
+            Made::Secret { uuid } => disk["source"]["secret"] == uuid.to_string(),
+            Made::Volume { path } | Made::Device { path, .. } | Made::Mount { path, .. } => {
+                let path = path.display().to_string();
+                let mut paths = [
+                    &disk["copiedTo"]["file"],
+                    &disk["source"]["exposedAt"],
+                    &disk["source"]["file"],
+                ]
+                .into_iter();
+                paths.any(|it| *it == path)
+            }
+            Made::File { .. } | Made::Pool { .. } | Made::Domain { .. } => false,
+        };
+        let mut things: Vec<Made> = record.made.iter().filter(is_ours).cloned().collect();
+        // One lease for each disk that has it.
+        if let Some(nth) = things
+            .iter()
+            .position(|it| matches!(it, Made::Lease { .. }))
+        {
+            let lease = things[nth].clone();
+            things.retain(|it| !matches!(it, Made::Lease { .. }));
+            things.push(lease);
+        }
+        things
+    }
+}
+
+/// Whether a disk, as plans show it, has this lease. A clone has none: it was over when all
+/// bytes were there.
+fn is_leased_as(disk: &Value, storage: &str, hosts: &[String]) -> bool {
+    let lease = disk["lease"].as_str().filter(|_| disk["copy"] != "clone");
+    lease.is_some_and(|lease| Storage::is_shown_as(lease, storage, hosts))
+}
