@@ -165,19 +165,20 @@ fn two_at_once_do_not_share_a_promise() {
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn volumes_that_a_vm_has_no_more_are_still_promised() {
-    let machine = Machine::new("pools-renamed");
+    let machine = Machine::new("pools-other-disk");
     let _small = Small::beside(&machine);
     let mut disk = guest::disk();
     disk.resize(40 << 20, 0);
     machine.add_image("forty", &disk);
     let before = machine.things();
     let named = |disk: &str| {
-        let text = std::fs::read_to_string(manifest(&machine, "renamed", "copy-on-write")).unwrap();
+        let text =
+            std::fs::read_to_string(manifest(&machine, "other-disk", "copy-on-write")).unwrap();
         let text = text.replace(
             "      - source",
             &format!("      - name: {disk}\n        source"),
         );
-        let file = machine.write("renamed.yaml", text);
+        let file = machine.write("other-disk.yaml", text);
         file.display().to_string()
     };
     for (nth, disk) in (1..).zip(["one", "two"]) {
@@ -188,7 +189,7 @@ fn volumes_that_a_vm_has_no_more_are_still_promised() {
     }
     let refused = machine.refused(&["up", "-f", &named("three")]);
     assert!(refused.contains("80.0 MiB of 96.0 MiB"), "{refused}");
-    machine.done(&["down", "renamed"]);
+    machine.done(&["down", "other-disk"]);
     assert_eq!(fast(&machine)["promised"], 0);
     assert_eq!(machine.things(), before);
 }

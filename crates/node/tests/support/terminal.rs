@@ -31,6 +31,8 @@ impl Terminal {
         let environment = command.get_envs();
         let mut script = Command::new("script")
             .args(["-qec", &inside, "/dev/null"])
+            // One that can show bars, wherever the tests run.
+            .env("TERM", "xterm")
             .envs(environment.filter_map(|(key, value)| Some((key, value?))))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
