@@ -153,8 +153,9 @@ suites_guard() {
     trap 'exit 143' TERM
 }
 
+# suites_abort [CODE]: ends them, waits for that, and exits with the code, else with the last.
 suites_abort() {
-    local code=$? name
+    local code=${1-$?} name
     trap '' HUP INT TERM
     if ((${#SUITE_PIDS[@]} > 0)); then printf 'interrupted\n'; fi
     suites_kill
