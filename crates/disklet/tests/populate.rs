@@ -207,3 +207,25 @@ fn progress_is_told_in_lines_for_programs() {
     let last: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(last.is_object(), "{told}");
 }
+
+/// Whoever has it open would go on with a file that has no name any more.
+#[test]
+fn a_disk_that_somebody_uses_is_not_replaced() {
+    let scratch = Scratch::new("populate-used");
+    scratch.disk("new.raw", 1);
+    let server = serving(scratch.read("new.raw"));
+    let url = server.url("/disk");
+    fs::create_dir(scratch.path("claim")).unwrap();
+    scratch.disk("claim/disk.img", 2);
+    let before = scratch.read("claim/disk.img");
+    let user = scratch.in_use("raw", "claim/disk.img");
+    for target in ["claim", "claim/disk.img"] {
+        let told = refused(&scratch, &url, &format!("--target {target} --replace"));
+        assert!(told.contains("claim/disk.img: cannot be filled"), "{told}");
+        assert!(told.contains("help: stop the VM or program"), "{told}");
+        assert!(scratch.read("claim/disk.img") == before);
+    }
+    drop(user);
+    done(&scratch, &url, "--target claim --replace");
+    assert!(scratch.read("claim/disk.img") == scratch.read("new.raw"));
+}

@@ -77,7 +77,7 @@ impl Order {
                 held.complete().map_err(|error| self.failed(error))?;
                 Ok(filled(&report, digest))
             }
-            Place::File(path) => {
+            Place::File(path, _held) => {
                 let (file, device) = self.nameless(&path)?;
                 let report =
                     self.carry(&mut hashed, &device, Room::Grows(&device), u64::MAX, watch)?;

@@ -28,8 +28,9 @@ pub enum Before {
 /// A place for a disk.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// A file that is not there yet, or is given up.
-    File(PathBuf),
+    /// A file that is not there yet, or one that is given up and that nobody uses, nor
+    /// begins to as long as it is held.
+    File(PathBuf, Option<FileDevice>),
     /// A device that nobody else has open.
     Device(FileDevice),
 }
@@ -38,19 +39,19 @@ impl Place {
     pub(super) fn find(target: &Path, before: Before) -> Result<Self, FillError> {
         match fs::metadata(target).map(|meta| meta.file_type()) {
             Ok(kind) if kind.is_block_device() => device(target, before).map(Self::Device),
-            Ok(kind) if kind.is_dir() => volume(target, before).map(Self::File),
-            Ok(kind) if kind.is_file() => file(target, before).map(Self::File),
+            Ok(kind) if kind.is_dir() => volume(target, before),
+            Ok(kind) if kind.is_file() => file(target, before),
             Ok(_) => {
                 let what = format!("{}: is neither a file nor a device", target.display());
                 Err(FillError::new(FillErrorKind::Target, what))
             }
-            Err(_) => file(target, before).map(Self::File),
+            Err(_) => file(target, before),
         }
     }
 }
 
 /// A volume that is mounted: nothing else is in it.
-fn volume(directory: &Path, before: Before) -> Result<PathBuf, FillError> {
+fn volume(directory: &Path, before: Before) -> Result<Place, FillError> {
     let failed = |error| unusable(directory, error);
     for entry in fs::read_dir(directory).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
@@ -68,7 +69,7 @@ fn volume(directory: &Path, before: Before) -> Result<PathBuf, FillError> {
     file(&directory.join(DISK_IMAGE), before)
 }
 
-fn file(path: &Path, before: Before) -> Result<PathBuf, FillError> {
+fn file(path: &Path, before: Before) -> Result<Place, FillError> {
     let directory = directory_of(path).map_err(|error| unusable(path, error))?;
     if !directory.is_dir() {
         let what = format!("{}: there is no such directory", directory.display());
@@ -80,21 +81,24 @@ fn file(path: &Path, before: Before) -> Result<PathBuf, FillError> {
             Err(FillError::new(FillErrorKind::Target, what).help("name the file itself"))
         }
         Ok(_) if before == Before::Nothing => Err(occupied(path, "is there already")),
-        _ => Ok(path.to_owned()),
+        Ok(_) => Ok(Place::File(path.to_owned(), Some(given_up(path)?))),
+        Err(_) => Ok(Place::File(path.to_owned(), None)),
     }
+}
+
+/// What is given up must not be somebody's disk: they would go on with a file that has
+/// no name any more.
+fn given_up(path: &Path) -> Result<FileDevice, FillError> {
+    let failed = |error| unlocked(path, error, "stop the VM or program that uses it first");
+    let old = FileDevice::open_writable(path, Caching::Buffered).map_err(failed)?;
+    old.lock(Access::Change).map_err(failed)?;
+    Ok(old)
 }
 
 /// A device whose beginning is empty has no disk, or one that was never complete.
 fn device(path: &Path, before: Before) -> Result<FileDevice, FillError> {
-    let failed = |error: BlockError| {
-        let kind = match error.kind() {
-            ErrorKind::Busy => FillErrorKind::Busy,
-            _ => FillErrorKind::Target,
-        };
-        FillError::new(kind, format!("{}: cannot be filled", path.display()))
-            .because(error)
-            .help("unmount it, or stop the VM or program that uses it first")
-    };
+    let help = "unmount it, or stop the VM or program that uses it first";
+    let failed = |error| unlocked(path, error, help);
     let device = FileDevice::open_exclusive(path, Caching::Direct).map_err(failed)?;
     device.lock(Access::Change).map_err(failed)?;
     let size = device.size().map_err(failed)?;
@@ -106,6 +110,16 @@ fn device(path: &Path, before: Before) -> Result<FileDevice, FillError> {
         true => Ok(device),
         false => Err(occupied(path, "has data in it already")),
     }
+}
+
+fn unlocked(path: &Path, error: BlockError, help: &str) -> FillError {
+    let kind = match error.kind() {
+        ErrorKind::Busy => FillErrorKind::Busy,
+        _ => FillErrorKind::Target,
+    };
+    FillError::new(kind, format!("{}: cannot be filled", path.display()))
+        .because(error)
+        .help(help)
 }
 
 fn occupied(path: &Path, how: &str) -> FillError {
