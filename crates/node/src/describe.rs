@@ -180,13 +180,12 @@ fn for_people(plan: &Map<String, Value>) -> String {
     let _ = writeln!(text, "Disks");
     for disk in plan.get("disks").and_then(Value::as_array).unwrap_or(&none) {
         let field = |key: &str| disk[key].as_str().unwrap_or("-").to_owned();
-        let size = disk["size"].as_u64().map(ByteSize::from_bytes);
         let _ = writeln!(
             text,
             "  {} {} {}, {}, serial {}{}",
             field("target"),
             field("name"),
-            size.map_or_else(|| "size of its file".to_owned(), |size| size.to_string()),
+            size_words(disk),
             field("format"),
             field("serial"),
             since_start(disk),
@@ -202,6 +201,17 @@ fn state_words(state: &str, paused_by: Option<&Value>) -> String {
     match paused_by {
         Some(_) => format!("{state}: a disk could not be read or written"),
         None => state.to_owned(),
+    }
+}
+
+/// How large a disk is, or who knows.
+fn size_words(disk: &Value) -> String {
+    let top = &disk["chain"][0];
+    let size = disk["size"].as_u64().or(top["length"].as_u64());
+    match size.map(ByteSize::from_bytes) {
+        Some(size) => size.to_string(),
+        None if top["server"].is_string() => "as large as at its server".to_owned(),
+        None => "size of its file".to_owned(),
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::behind::{Ground, Loop, disk_of, file_behind};
 use crate::executor::Host;
 use crate::failure::{Failure, Result};
-use crate::record::{Made, Record};
+use crate::record::{Made, Record, Unread};
 use crate::verbs::Node;
 
 impl Node<'_> {
@@ -23,7 +23,8 @@ impl Node<'_> {
     pub(crate) fn refuse_taken(&self, plan: &Plan, made: &[Made]) -> Result<()> {
         refuse_overlapping(made)?;
         self.refuse_layered(made)?;
-        let records = self.records.list()?;
+        let (records, unread) = self.records.list_with_unread()?;
+        self.refuse_unknown(made, unread)?;
         for other in &records {
             if other.uuid == plan.uuid {
                 continue;
@@ -70,6 +71,22 @@ impl Node<'_> {
             }
         }
         self.refuse_shown(made, &records)
+    }
+
+    /// What runs and has a record that nobody can read may have anything.
+    fn refuse_unknown(&self, made: &[Made], unread: Vec<Unread>) -> Result<()> {
+        let Some(wanted) = made.iter().find_map(Made::shared_thing) else {
+            return Ok(());
+        };
+        for (uuid, why) in unread {
+            if let Some(uuid) = uuid
+                && self.libvirt.is_running(uuid)? == Some(true)
+            {
+                let what = format!("{wanted} may be in use by VM {uuid}, whose record is lost");
+                return Err(why.of(&what));
+            }
+        }
+        Ok(())
     }
 
     /// The disk of a VM whose overlay stands on something, whether the VM runs or not: it

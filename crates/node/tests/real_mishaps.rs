@@ -113,6 +113,31 @@ fn one_damaged_record_is_one_damaged_record() {
     machine.done(&["down", "damaged", "--grace", "0"]);
 }
 
+/// What it has is not known, and it goes on writing.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_vm_that_runs_without_a_record_keeps_its_devices() {
+    let machine = Machine::new("lost-record");
+    let disk = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "lost-record", Kind::RawDevice, &disk);
+    machine.done(&["up", "-f", &fixture.manifest]);
+    let path = machine.path(&format!("data/vms/{}/record.json", machine.uuid()));
+    let record = std::fs::read_to_string(&path).unwrap();
+    let text = std::fs::read_to_string(&fixture.manifest).unwrap();
+    let other = text.replace("name: lost-record", "name: lost-record-too");
+    let other = machine.write("other.yaml", other).display().to_string();
+    for lost in ["{", &record.replace("\"version\": 1", "\"version\": 2")] {
+        std::fs::write(&path, lost).unwrap();
+        let refused = machine.refused(&["up", "-f", &other]);
+        assert!(refused.contains("whose record is lost"), "{refused}");
+        assert!(refused.contains("help: "), "{refused}");
+    }
+    std::fs::write(&path, record).unwrap();
+    machine.done(&["down", "lost-record", "--grace", "0"]);
+    machine.done(&["up", "-f", &other]);
+    machine.done(&["down", "lost-record-too", "--grace", "0"]);
+}
+
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn a_device_that_changes_and_one_that_is_dropped_are_let_go() {

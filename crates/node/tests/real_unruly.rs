@@ -150,6 +150,12 @@ fn a_guest_outlives_its_servers() {
         let hanging = server.hang();
         vm.assert_stands_still(disk, if disk == "nbd" { "unit" } else { "nbd" });
         vm.assert_silent(kind);
+        if disk == "unit" {
+            // QEMU asks the server how large it is, and the guest waits for QEMU.
+            let refused = machine.refused(&["disk", "resize", name, disk, "64Mi"]);
+            assert!(refused.contains("disk unit"), "{refused}");
+            assert!(refused.contains("help: "), "{refused}");
+        }
         drop(hanging);
         vm.ear().until(disk, &well(&its.text));
         let heard = ear.heard(disk);

@@ -91,6 +91,35 @@ fn a_volume_that_takes_long_is_told_of_and_can_be_cancelled() {
 
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
+fn nobody_goes_on_making_a_volume_for_who_was_killed() {
+    let machine = Machine::new("orphan");
+    let fixture = Fixture::new(&machine, "orphan", Kind::NewVolume);
+    let before = machine.things();
+    let huge = of_capacity(&machine, &fixture, "15Ti");
+    let mut up = machine.command_with("--default-signal=INT,TERM", &["up", "-f", &huge]);
+    let mut up = up.stderr(Stdio::null()).spawn().unwrap();
+    let mke2fs = child_of(&up);
+    while std::fs::read_to_string(format!("/proc/{mke2fs}/comm")).unwrap() != "mke2fs\n" {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    up.kill().unwrap();
+    up.wait().unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    // One that was reaped by nobody yet does nothing any more.
+    let works = || {
+        let stat = std::fs::read_to_string(format!("/proc/{mke2fs}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    while works() {
+        assert!(std::time::Instant::now() < until, "it works on");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    machine.done(&["down", "orphan"]);
+    assert_eq!(machine.things(), before);
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
 fn a_volume_that_no_file_can_hold_is_refused_in_words() {
     let machine = Machine::new("too-huge");
     let fixture = Fixture::new(&machine, "too-huge", Kind::NewVolume);

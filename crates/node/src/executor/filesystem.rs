@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use disklet_block::convert::Watch;
 use disklet_block::new_file::{directory_of, scratch_file};
+use disklet_block::sys::end_with_parent;
 use disklet_core::units::ByteSize;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -103,7 +104,8 @@ fn make_filesystem(raw: &File, partition: Partition, watch: &dyn Watch) -> Resul
 
 fn start(raw: &File, partition: Partition) -> Result<Child> {
     let path = format!("/proc/{}/fd/{}", std::process::id(), raw.as_raw_fd());
-    Command::new("mke2fs")
+    let mut mke2fs = Command::new("mke2fs");
+    mke2fs
         .args(["-q", "-F", "-t", "ext4", "-E"])
         .arg(format!(
             "offset={},lazy_itable_init=1,lazy_journal_init=1",
@@ -114,13 +116,14 @@ fn start(raw: &File, partition: Partition) -> Result<Child> {
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| {
-            Failure::new("mke2fs cannot be started")
-                .because(error)
-                .help("install e2fsprogs")
-        })
+        .stderr(Stdio::piped());
+    // Nobody wants what it makes when we have been killed.
+    end_with_parent(&mut mke2fs);
+    mke2fs.spawn().map_err(|error| {
+        Failure::new("mke2fs cannot be started")
+            .because(error)
+            .help("install e2fsprogs")
+    })
 }
 
 /// Gets what a program has said, when it has ended.

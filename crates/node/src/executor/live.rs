@@ -3,6 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use disklet_block::convert::Watch;
 use disklet_core::domain::{Disk, Location};
 use disklet_core::plan::{PlannedDisk, Source, Step};
 use disklet_core::source::Servers as Doors;
@@ -29,7 +30,7 @@ enum Servers {
 /// How long a server is waited for before a guest is made to wait for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long QEMU may take to open a disk that was opened a moment ago.
+/// How long QEMU may take to open a disk that was opened a moment ago, or to change one.
 const OPENING: Duration = Duration::from_secs(60);
 
 /// Soon enough for whoever has changed their mind.
@@ -71,25 +72,34 @@ impl Executor<'_> {
         self.read_from(Some(&disk.source), network, opened)
     }
 
-    /// libvirt waits for QEMU, and QEMU for the server, without end. Whoever does not want to
-    /// wait any more leaves them to it: what becomes of the disk is settled later.
     fn attach_in_time(&self, xml: String) -> Result<()> {
         let (libvirt, uuid) = (self.libvirt.clone(), self.plan.uuid);
-        let (done, waiting) = channel();
-        std::thread::spawn(move || done.send(libvirt.attach(uuid, &xml)));
-        let until = Instant::now() + OPENING;
-        loop {
-            match waiting.recv_timeout(LOOK) {
-                Ok(outcome) => return outcome,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Failure::new("the disk cannot be attached"));
-                }
-                Err(RecvTimeoutError::Timeout) if self.watch.cancelled() => {
-                    return Err(Failure::cancelled_but("QEMU may still get the disk"));
-                }
-                Err(RecvTimeoutError::Timeout) if Instant::now() > until => return Err(late()),
-                Err(RecvTimeoutError::Timeout) => {}
+        let attach = move || libvirt.attach(uuid, &xml);
+        in_time(self.watch, "QEMU may still get the disk", attach)
+    }
+}
+
+/// libvirt waits for QEMU, and QEMU for the server, without end. Whoever does not want to
+/// wait any more leaves them to it: what becomes of the disk is settled later.
+fn in_time(
+    watch: &dyn Watch,
+    else_what: &str,
+    act: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Result<()> {
+    let (done, waiting) = channel();
+    std::thread::spawn(move || done.send(act()));
+    let until = Instant::now() + OPENING;
+    loop {
+        match waiting.recv_timeout(LOOK) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::new("libvirt was not asked to the end"));
             }
+            Err(RecvTimeoutError::Timeout) if watch.cancelled() => {
+                return Err(Failure::cancelled_but(else_what));
+            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() > until => return Err(late()),
+            Err(RecvTimeoutError::Timeout) => {}
         }
     }
 }
@@ -127,7 +137,12 @@ fn demand_answer(disk: &Disk) -> Result<Servers> {
 }
 
 /// Changes a disk that is there. That a guest lets go of it is told later.
-pub(crate) fn change(libvirt: &Libvirt, domain: Uuid, step: &Step) -> Result<()> {
+pub(crate) fn change(
+    libvirt: &Libvirt,
+    domain: Uuid,
+    step: &Step,
+    watch: &dyn Watch,
+) -> Result<()> {
     match step {
         Step::DetachDisk { target, .. } => match libvirt.disk_at(domain, target)? {
             Some(disk) => libvirt.ask_to_let_go(domain, &disk.alias.unwrap_or_default()),
@@ -139,7 +154,9 @@ pub(crate) fn change(libvirt: &Libvirt, domain: Uuid, step: &Step) -> Result<()>
             if now > *size {
                 return Err(Failure::new(format!("it has {now} by now")));
             }
-            libvirt.resize(domain, target, size.as_bytes())
+            let (libvirt, target, bytes) = (libvirt.clone(), target.clone(), size.as_bytes());
+            let resize = move || libvirt.resize(domain, &target, bytes);
+            in_time(watch, "QEMU may still make the disk larger", resize)
         }
         _ => Ok(()),
     }

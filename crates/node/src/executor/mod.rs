@@ -168,7 +168,7 @@ impl Executor<'_> {
             }
             Step::AttachDisk { disk, target } => self.attach(disk, target),
             Step::DetachDisk { .. } | Step::ResizeDisk { .. } => {
-                change(self.libvirt, self.plan.uuid, step)
+                change(self.libvirt, self.plan.uuid, step, self.watch)
             }
             Step::ExposeSocket { from, to } => {
                 launcher::expose_socket(self.host(), Path::new(from), Path::new(to), self.user)

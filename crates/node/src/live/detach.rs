@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use disklet::disks::DetachArgs;
+use disklet_block::convert::Unwatched;
 use disklet_core::live::{self, RunningDisk, RunningVm};
 use disklet_core::plan::StepKind;
 use serde_json::{Value, json};
@@ -80,7 +81,7 @@ impl Node<'_> {
         let view = shown.find(|view| view["name"] == disk.name.as_str());
         self.intend_detach(held, record, disk, view.unwrap_or(&Value::Null))?;
         cut::boundary(Cut::Before(StepKind::DetachDisk));
-        change(self.libvirt, vm.uuid, &step)
+        change(self.libvirt, vm.uuid, &step, &Unwatched)
     }
 
     /// Disks that are wanted again keep what the guest wrote, whenever it lets go of them.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 
 use disklet::disks::ResizeArgs;
+use disklet_block::convert::Watch;
 use disklet_core::live::{self, Growth, RunningDisk, Seen};
 use disklet_core::plan::{Step, StepKind};
 use disklet_core::units::ByteSize;
@@ -13,6 +14,7 @@ use super::{Meant, kept, refused, shown};
 use crate::cut::{self, Cut};
 use crate::executor::change;
 use crate::failure::{Failure, Result};
+use crate::interrupt::UntilInterrupted;
 use crate::libvirt::Libvirt;
 use crate::record::{Change, Held, Record};
 use crate::verbs::{Node, lost_meanwhile};
@@ -36,7 +38,9 @@ fn grow(node: &Node<'_>, meant: &Meant, args: &ResizeArgs) -> Result<(String, Va
     let growth = live::resize(disk, args.size, seen).map_err(|it| of_disk(refused(&it)))?;
     let size = match growth {
         Growth::Already(size) => size,
-        Growth::To(step) => node.grow(&held, record, &step).map_err(of_disk)?,
+        Growth::To(step) => node
+            .grow(&held, record, &step, &UntilInterrupted)
+            .map_err(of_disk)?,
     };
     let kept = node.kept_plan(vm.uuid).unwrap_or_default();
     let mut disks = kept["disks"].as_array().into_iter().flatten();
@@ -56,11 +60,12 @@ impl Node<'_> {
         record: Record,
         disk: &RunningDisk,
         wanted: ByteSize,
+        watch: &dyn Watch,
     ) -> Result<ByteSize> {
         let seen = self.seen(&record, disk)?;
         match live::resize(disk, Some(wanted), seen).map_err(|refusal| refused(&refusal))? {
             Growth::Already(size) => Ok(size),
-            Growth::To(step) => self.grow(held, record, &step),
+            Growth::To(step) => self.grow(held, record, &step, watch),
         }
     }
 
@@ -75,7 +80,13 @@ impl Node<'_> {
         })
     }
 
-    fn grow(&self, held: &Held, mut record: Record, step: &Step) -> Result<ByteSize> {
+    fn grow(
+        &self,
+        held: &Held,
+        mut record: Record,
+        step: &Step,
+        watch: &dyn Watch,
+    ) -> Result<ByteSize> {
         let Step::ResizeDisk { disk, target, size } = step else {
             return Err(Failure::new("nothing is to be made larger"));
         };
@@ -90,7 +101,7 @@ impl Node<'_> {
         held.write(&record)?;
         drop(shared);
         cut::boundary(Cut::Before(StepKind::ResizeDisk));
-        let outcome = change(self.libvirt, uuid, step);
+        let outcome = change(self.libvirt, uuid, step, watch);
         if !self.libvirt.is_alive() {
             return Err(
                 outcome.map_or_else(lost_meanwhile, |()| Failure::new("libvirt has gone away"))

@@ -111,6 +111,20 @@ pub(crate) enum Made {
 pub(super) const VERSION: u32 = 1;
 
 impl Made {
+    /// What another VM could have as well, in words.
+    pub(crate) fn shared_thing(&self) -> Option<String> {
+        match self {
+            Self::Device { number, .. } => Some(format!("device {number}")),
+            Self::Mount { from, .. } => Some(from.display().to_string()),
+            Self::Lease { storage, .. } => Some(storage.clone()),
+            Self::File { .. }
+            | Self::Volume { .. }
+            | Self::Secret { .. }
+            | Self::Pool { .. }
+            | Self::Domain { .. } => None,
+        }
+    }
+
     /// Where it is, if it is a file, a device or shown as one.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {

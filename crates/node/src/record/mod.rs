@@ -39,6 +39,9 @@ pub(crate) struct Records {
     shown: PathBuf,
 }
 
+/// A VM whose record cannot be read, by the name of its directory, and why.
+pub(crate) type Unread = (Option<Uuid>, Failure);
+
 /// A VM that nobody else works on meanwhile.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -146,20 +149,32 @@ impl Records {
 
     /// All records. What has no record is being made or removed.
     pub(crate) fn list(&self) -> Result<Vec<Record>> {
+        let (records, unread) = self.list_with_unread()?;
+        // One that is damaged must not keep us from all others.
+        for (_, failure) in unread {
+            let _ = writeln!(io::stderr(), "warning: {failure}");
+        }
+        Ok(records)
+    }
+
+    /// The same, and the VMs whose records cannot be read. Whoever asks what is in use
+    /// must not take these for VMs that have nothing.
+    pub(crate) fn list_with_unread(&self) -> Result<(Vec<Record>, Vec<Unread>)> {
         let entries = match fs::read_dir(&self.root) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
             Err(error) => return Err(on(&self.root, "read", error)),
         };
-        let mut records = Vec::new();
+        let (mut records, mut unread) = (Vec::new(), Vec::new());
         for entry in entries {
             let entry = entry.map_err(|error| on(&self.root, "read", error))?;
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 match self.read(&entry.path()) {
                     Ok(record) => records.extend(record),
-                    // One that is damaged must not keep us from all others.
                     Err(failure) => {
-                        let _ = writeln!(io::stderr(), "warning: {failure}");
+                        let name = entry.file_name();
+                        let uuid = name.to_str().and_then(|name| name.parse().ok());
+                        unread.push((uuid, failure));
                     }
                 }
             }
@@ -167,7 +182,7 @@ impl Records {
         records.sort_by(|one: &Record, other| {
             (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name))
         });
-        Ok(records)
+        Ok((records, unread))
     }
 }
 

@@ -125,7 +125,7 @@ fn while_wanted<T>(
 ) -> Result<T> {
     let done = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let looker = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 if watch.cancelled() {
                     end();
@@ -135,6 +135,7 @@ fn while_wanted<T>(
         });
         let outcome = work();
         done.store(true, Ordering::Relaxed);
+        looker.thread().unpark();
         outcome
     });
     match watch.cancelled() {
@@ -149,7 +150,12 @@ const EXPORT: &str = "master";
 fn unread(network: &Network, not_done: NotDone) -> Failure {
     let failure = Failure::new(format!("{network} cannot be opened"));
     match not_done {
-        NotDone::Refused(why) => failure.because(io::Error::other(why.trim().to_owned())),
+        NotDone::Refused(why) => {
+            let help = remedy(&why);
+            failure
+                .because(io::Error::other(why.trim().to_owned()))
+                .help(help)
+        }
         NotDone::Lost(error) if is_silence(&error) => Failure::new(format!(
             "{network} has not answered for {} seconds",
             PATIENCE.as_secs()
@@ -161,6 +167,20 @@ fn unread(network: &Network, not_done: NotDone) -> Failure {
             _ => "see that the server runs and can be reached",
         }),
         NotDone::Lost(error) => failure.because(error),
+    }
+}
+
+/// What to do about a server's refusal, by what QEMU's drivers say of it.
+fn remedy(why: &str) -> &'static str {
+    let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    if has(&["Authentication", "Operation not permitted"]) {
+        "check the user, and the password or key in its Secret"
+    } else if has(&["refused", "reconnect", "No route", "unreachable", "reset"]) {
+        "see that the server runs, and that the address and the port are right"
+    } else if has(&["ertificate", "TLS", "handshake"]) {
+        "check the certificates of both sides, and whether the server has TLS on"
+    } else {
+        "check that the server has this storage, under this name, and lets this machine use it"
     }
 }
 

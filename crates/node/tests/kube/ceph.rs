@@ -80,14 +80,18 @@ impl Ceph {
             .args(["cp", "--no-progress", &image(&self.image), &image(name)]));
     }
 
+    /// All of an image.
+    pub(crate) fn bytes(&self, image: &str) -> Vec<u8> {
+        let image = format!("{}/{image}", self.pool);
+        let export = ["export", "--no-progress", &image, "-"];
+        let exported = self.rbd().args(export).output().expect("rbd starts");
+        assert!(exported.status.success(), "{image} cannot be read");
+        exported.stdout
+    }
+
     /// What a guest has written there.
     pub(crate) fn second_sector(&self, image: &str) -> String {
-        let image = format!("{}/{image}", self.pool);
-        let bytes = self
-            .rbd()
-            .args(["export", "--no-progress", &image, "-"])
-            .output();
-        let bytes = bytes.expect("rbd starts").stdout;
+        let bytes = self.bytes(image);
         let sector = bytes.get(512..1024).expect("the image has bytes");
         let text = sector.split(|byte| [0, b'\n'].contains(byte)).next();
         String::from_utf8_lossy(text.unwrap_or_default()).into_owned()

@@ -344,7 +344,8 @@ impl Following<'_> {
         let (vm, _) = self.node.running_vm(&record)?;
         let disk = vm.disk(name);
         let disk = disk.map_err(|refusal| Failure::new(refusal.to_string()))?;
-        self.node.grow_to(&held, record, disk, size)
+        let unwanted = &self.machine.unwanted;
+        self.node.grow_to(&held, record, disk, size, unwanted)
     }
 
     fn attach(&self, name: &str) -> std::result::Result<PlannedDisk, NoPlan> {
