@@ -305,12 +305,19 @@ fn release(
     Ok(format!("{} {storage} released\n", lease.id))
 }
 
+/// Fewer characters of an ID are too easily those of another.
+const FEWEST: usize = 4;
+
 /// The lease of an ID, or of the beginning of one.
 fn select<'s>(shown: &'s [Shown], wanted: &str) -> Result<&'s Shown> {
     let mut found = shown
         .iter()
         .filter(|lease| !wanted.is_empty() && lease.id.starts_with(wanted));
     match (found.next(), found.next()) {
+        (Some(_), _) if wanted.len() < FEWEST => Err(Failure::new(format!(
+            "{wanted} is too short for the ID of a lease"
+        ))
+        .help("say at least 4 characters of the ID, which disklet leases ls shows")),
         (Some(lease), None) => Ok(lease),
         (Some(_), Some(_)) => Err(Failure::new(format!("several leases begin with {wanted}"))
             .help("say more of the ID, which disklet leases ls shows")),

@@ -74,6 +74,8 @@ fn leases_are_listed_and_released_by_force() {
     }
 
     // Nobody gets it by a slip of the pen.
+    let refused = machine.refused(&["leases", "release", &id[..3], "--force"]);
+    assert!(refused.contains("is too short for the ID"), "{refused}");
     let refused = machine.refused(&["leases", "release", &id[..6]]);
     assert!(refused.contains("the VM runs"), "{refused}");
     assert!(

@@ -324,7 +324,7 @@ impl CopySpec {
             diags.push(
                 Diagnostic::error(&size.place, "only an overlay is larger than its master")
                     .found(format!("mode {}", mode.value.name()))
-                    .help("choose copy-on-write or copy-on-read, or remove size"),
+                    .help("choose copy-on-write or copy-on-read of an image, or remove size"),
             );
         }
         if let (CopyMode::None, Some(usage)) = (mode.value, &usage) {
