@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use disklet::cluster::trouble::Trouble;
+
 /// What is wrong, and what can be done about it.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -14,6 +16,16 @@ impl Refusal {
     pub(crate) fn new(why: impl Into<String>) -> Self {
         let (why, help) = (why.into(), None);
         Self { why, help }
+    }
+
+    /// What a cluster has not told or done.
+    pub(crate) fn of(what: &str, error: &kube::Error) -> Self {
+        let trouble = Trouble::of(error);
+        let refusal = Self::new(format!("{what}: {trouble}"));
+        match trouble.remedy() {
+            Some(help) => refusal.help(help),
+            None => refusal,
+        }
     }
 
     #[must_use]
@@ -31,5 +43,15 @@ impl Refusal {
             let _ = writeln!(out, "  help: {help}");
         }
         ExitCode::from(1)
+    }
+}
+
+impl From<Trouble> for Refusal {
+    fn from(trouble: Trouble) -> Self {
+        let refusal = Self::new(format!("no cluster to ask: {trouble}"));
+        match trouble.remedy() {
+            Some(help) => refusal.help(help),
+            None => refusal,
+        }
     }
 }

@@ -58,14 +58,17 @@ pub fn misused(error: &clap::Error, wrong: u8) -> ExitCode {
     }
 }
 
-/// An error with all its causes, in one line.
+/// An error with all its causes, in one line. Some say themselves what their cause says.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        message.push_str(": ");
-        message.push_str(&next.to_string());
+        let said = next.to_string();
+        if !message.ends_with(&said) {
+            message.push_str(": ");
+            message.push_str(&said);
+        }
         cause = next.source();
     }
     message
@@ -102,5 +105,36 @@ fn write_text(
             "refused: {errors} problems, of which the first {told} are shown; nothing was {nothing_was}"
         ),
         errors => writeln!(out, "refused: {errors} problems, nothing was {nothing_was}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Told(&'static str, Option<Box<Told>>);
+
+    impl fmt::Display for Told {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Told {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|it| it as _)
+        }
+    }
+
+    #[test]
+    fn what_an_error_says_of_its_cause_is_not_said_again() {
+        let refused = || Box::new(Told("refused", None));
+        let connect = || Box::new(Told("connect", Some(refused())));
+        let service = Told("service: connect", Some(connect()));
+        assert_eq!(with_causes(&service), "service: connect: refused");
+        assert_eq!(with_causes(&*connect()), "connect: refused");
     }
 }

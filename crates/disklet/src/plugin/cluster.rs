@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use disklet::report::with_causes;
+use disklet::cluster::client::client_of;
 
 use super::flags::KubeArgs;
 use crate::refusal::Refusal;
@@ -52,9 +52,8 @@ impl Cluster {
         let namespace = Namespace::parse(name).map_err(|rule| {
             Refusal::new(format!("{name:?} is not a namespace")).help(rule.allowed)
         })?;
-        let client = Client::try_from(config);
         Ok(Self {
-            client: client.map_err(|error| Refusal::new(with_causes(&error)))?,
+            client: client_of(config)?,
             namespace,
             patience: args.patience(),
         })
@@ -72,11 +71,7 @@ impl Cluster {
             Ok(Err(Error::Api(status))) if status.code == 403 => {
                 Ok(Answer::Forbidden(status.message.clone()))
             }
-            Ok(Err(Error::Api(status))) if status.code == 401 => Err(Refusal::new(format!(
-                "{what}: the API server does not know you"
-            ))
-            .help("say with --context, --user or --token who you are")),
-            Ok(Err(error)) => Err(Refusal::new(format!("{what}: {}", with_causes(&error)))),
+            Ok(Err(error)) => Err(Refusal::of(what, &error)),
             Err(_) => Err(
                 Refusal::new(format!("{what}: the API server does not answer"))
                     .help("--request-timeout says how long it is waited for"),

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use hyper::header::{HeaderValue, USER_AGENT};
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::KubeConfigOptions;
 
-use disklet::report::with_causes;
+use disklet::cluster::kubeconfig::{Wanted, find};
 use disklet::vms::duration;
 
 use crate::refusal::Refusal;
@@ -63,13 +63,16 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 impl KubeArgs {
     /// How to reach the cluster.
     pub(super) async fn configuration(&self) -> Result<Config, Refusal> {
-        let mut config = self.found().await?;
-        if let Some(server) = &self.server {
-            config.cluster_url = server.parse().map_err(|error| {
-                Refusal::new(format!("--server: {server:?} is no address: {error}"))
-                    .help("such as https://10.0.0.1:6443")
-            })?;
-        }
+        let wanted = Wanted {
+            kubeconfig: self.kubeconfig.as_deref(),
+            server: self.server.as_deref(),
+            options: KubeConfigOptions {
+                context: self.context.clone(),
+                cluster: self.cluster.clone(),
+                user: self.user.clone(),
+            },
+        };
+        let mut config = find(&wanted).await?;
         if let Some(token) = &self.token {
             config.auth_info.token = Some(token.clone().into());
             config.auth_info.token_file = None;
@@ -95,40 +98,4 @@ impl KubeArgs {
             Some(patience) => patience,
         }
     }
-
-    async fn found(&self) -> Result<Config, Refusal> {
-        let options = KubeConfigOptions {
-            context: self.context.clone(),
-            cluster: self.cluster.clone(),
-            user: self.user.clone(),
-        };
-        let read = match &self.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path),
-            None => Kubeconfig::read(),
-        };
-        let found = match read {
-            Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok(config) => Ok(config),
-            // In a pod of the cluster there is an account instead.
-            Err(error) if self.kubeconfig.is_none() && is_absent(&error) => {
-                Config::incluster().map_err(|_| unusable(&error))
-            }
-            Err(error) => Err(unusable(&error)),
-        }
-    }
-}
-
-fn is_absent(error: &KubeconfigError) -> bool {
-    matches!(
-        error,
-        KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath
-    )
-}
-
-fn unusable(error: &KubeconfigError) -> Refusal {
-    Refusal::new(format!("no cluster to ask: {}", with_causes(error)))
-        .help("say with --kubeconfig and --context which it is")
 }
