@@ -5,6 +5,7 @@ use std::time::Duration;
 use hyper::header::{HeaderValue, USER_AGENT};
 use kube::{Client, Config};
 
+use super::credentials::settle;
 use super::kubeconfig::{Wanted, find};
 use super::trouble::Trouble;
 
@@ -31,6 +32,7 @@ pub async fn connect(program: &str) -> Result<Client, Trouble> {
 ///
 /// # Errors
 /// It cannot be used.
-pub fn client_of(config: Config) -> Result<Client, Trouble> {
+pub fn client_of(mut config: Config) -> Result<Client, Trouble> {
+    settle(&mut config.auth_info)?;
     Client::try_from(config).map_err(|error| Trouble::of(&error))
 }

@@ -3,6 +3,7 @@
 
 pub mod agents;
 pub mod client;
+mod credentials;
 pub mod events;
 pub mod health;
 pub mod kubeconfig;
