@@ -10,7 +10,9 @@ use kube::config::KubeConfigOptions;
 
 use disklet::cluster::kubeconfig::{Wanted, find};
 use disklet::vms::duration;
+use disklet_core::names::Namespace;
 
+use super::names;
 use crate::refusal::Refusal;
 
 #[derive(Debug, Clone, Default, ClapArgs)]
@@ -25,8 +27,8 @@ pub(super) struct KubeArgs {
     context: Option<String>,
 
     /// The namespace [default: that of the context]
-    #[arg(short, long, value_name = "NAME", global = true)]
-    pub(super) namespace: Option<String>,
+    #[arg(short, long, value_name = "NAME", value_parser = names::namespace, global = true)]
+    pub(super) namespace: Option<Namespace>,
 
     /// The kubeconfig's cluster
     #[arg(long, value_name = "NAME", global = true)]

@@ -10,6 +10,7 @@ use disklet::cluster::names::OUT_OF_SERVICE;
 use disklet::report::print;
 use disklet::shown::table;
 use disklet_core::lease::{Content, Holder};
+use disklet_core::names::Namespace;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -17,6 +18,7 @@ use kube::api::{Api, ListParams};
 use serde::Serialize;
 
 use super::cluster::{Answer, Cluster, forbidden};
+use super::names;
 use crate::refusal::Refusal;
 
 /// Who uses storage that several nodes reach
@@ -26,8 +28,8 @@ pub(super) struct LeasesArgs {
     command: LeasesCommand,
 
     /// Where Disklet is installed
-    #[arg(long, value_name = "NAMESPACE", global = true, default_value = crate::install::DEFAULT_NAMESPACE)]
-    disklet_namespace: String,
+    #[arg(long, value_name = "NAMESPACE", value_parser = names::namespace, global = true, default_value = crate::install::DEFAULT_NAMESPACE)]
+    disklet_namespace: Namespace,
 }
 
 #[derive(Debug, Subcommand)]
@@ -83,7 +85,7 @@ struct Shown<'s> {
 }
 
 pub(super) async fn leases(args: &LeasesArgs, cluster: &Cluster) -> Result<ExitCode, Refusal> {
-    let leases = Leases::new(cluster.client.clone(), &args.disklet_namespace);
+    let leases = Leases::new(cluster.client.clone(), args.disklet_namespace.as_str());
     let what = format!("leases of namespace {}", args.disklet_namespace);
     let found = match cluster.ask(&what, leases.list()).await? {
         Answer::Found(found) => found,

@@ -30,7 +30,7 @@ impl Cluster {
         };
         Ok(Self {
             client: client_of(find(&wanted).await?)?,
-            namespace: args.namespace.clone(),
+            namespace: args.namespace.to_string(),
             dry_run: args.dry_run,
         })
     }
