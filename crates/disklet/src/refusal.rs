@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use disklet::cluster::trouble::Trouble;
+use disklet::report::harmless_line;
 
 /// What is wrong, and what can be done about it.
 #[derive(Debug)]
@@ -38,9 +39,10 @@ impl Refusal {
     pub(crate) fn tell(&self) -> ExitCode {
         let mut out = io::stderr().lock();
         // Nobody is left to tell if this fails.
-        let _ = writeln!(out, "error: {}", self.why);
+        // API servers and objects of a cluster have their say in both.
+        let _ = writeln!(out, "error: {}", harmless_line(&self.why));
         if let Some(help) = &self.help {
-            let _ = writeln!(out, "  help: {help}");
+            let _ = writeln!(out, "  help: {}", harmless_line(help));
         }
         ExitCode::from(1)
     }

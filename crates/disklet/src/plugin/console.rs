@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use disklet::report::harmless_line;
 use disklet::terminal::{DETACH, RawTerminal};
 use disklet_core::names::ObjectName;
 use futures::SinkExt;
@@ -229,7 +230,11 @@ async fn tell_end(name: &ObjectName, full_name: &str, cluster: &Cluster) -> Resu
     };
     match timeout(SETTLING, ended).await {
         Ok(how) => {
-            let _ = writeln!(io::stderr(), "{full_name} {how}");
+            let _ = writeln!(
+                io::stderr(),
+                "{}",
+                harmless_line(&format!("{full_name} {how}"))
+            );
             Ok(())
         }
         Err(_) => Err(Refusal::new(format!("{full_name}: the connection is lost"))
