@@ -2,6 +2,8 @@
 //! decided by `disklet_core::lease`; here it is read, and written only over the
 //! version that was read.
 
+use std::time::Duration;
+
 use disklet_core::lease::{ANNOTATION, Content, Holder, LABEL, LABELLED, Taken, Unreadable};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -90,6 +92,7 @@ impl Leases {
     /// # Errors
     /// The API server does not answer; then it may be leased or not.
     pub async fn take(&self, object: &str, storage: &str, who: &Holder) -> kube::Result<Outcome> {
+        let mut patience = Patience::default();
         loop {
             let found = self.api.get_opt(object).await?;
             let version = found.as_ref().and_then(ResourceExt::resource_version);
@@ -112,8 +115,9 @@ impl Leases {
                 Some(lease) => self.replace(lease, &content).await?,
                 None => self.create(object, &content).await?,
             };
-            if written {
-                return Ok(Outcome::Ours);
+            match written {
+                Written::Done => return Ok(Outcome::Ours),
+                Written::Late(why) => patience.wait(why).await?,
             }
         }
     }
@@ -128,9 +132,11 @@ impl Leases {
         object: &str,
         is_off: impl Fn(&Holder) -> bool,
     ) -> kube::Result<()> {
+        let mut patience = Patience::default();
         while let Some(lease) = self.api.get_opt(object).await? {
-            if self.release_seen(&lease, &is_off).await? {
-                return Ok(());
+            match self.write_without(&lease, &is_off).await? {
+                Written::Done => return Ok(()),
+                Written::Late(why) => patience.wait(why).await?,
             }
         }
         Ok(())
@@ -145,15 +151,24 @@ impl Leases {
         lease: &Lease,
         is_off: impl Fn(&Holder) -> bool,
     ) -> kube::Result<bool> {
+        let written = self.write_without(lease, is_off).await?;
+        Ok(matches!(written, Written::Done))
+    }
+
+    async fn write_without(
+        &self,
+        lease: &Lease,
+        is_off: impl Fn(&Holder) -> bool,
+    ) -> kube::Result<Written> {
         let content = content_of(lease).ok();
         match content.and_then(|content| content.without(is_off)) {
-            None => Ok(true),
+            None => Ok(Written::Done),
             Some(content) if content.holders.is_empty() => self.delete(lease).await,
             Some(content) => self.replace(lease, &content).await,
         }
     }
 
-    async fn create(&self, object: &str, content: &Content) -> kube::Result<bool> {
+    async fn create(&self, object: &str, content: &Content) -> kube::Result<Written> {
         let mut lease = Lease {
             metadata: ObjectMeta {
                 name: Some(object.to_owned()),
@@ -163,12 +178,16 @@ impl Leases {
             spec: Some(LeaseSpec::default()),
         };
         say(&mut lease, content);
-        unless_changed(self.api.create(&PostParams::default(), &lease).await)
+        match self.api.create(&PostParams::default(), &lease).await {
+            // There is no such namespace, and no other try will find it.
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(kube::Error::Api(status)),
+            answer => unless_changed(answer),
+        }
     }
 
     /// With the version and the UID that were seen. The UID counts: a Lease may be
     /// created by an update, and what was removed meanwhile must not come back.
-    async fn replace(&self, seen: &Lease, content: &Content) -> kube::Result<bool> {
+    async fn replace(&self, seen: &Lease, content: &Content) -> kube::Result<Written> {
         let mut lease = seen.clone();
         lease.meta_mut().managed_fields = None;
         say(&mut lease, content);
@@ -176,7 +195,7 @@ impl Leases {
         unless_changed(self.api.replace(&name, &how, &lease).await)
     }
 
-    async fn delete(&self, seen: &Lease) -> kube::Result<bool> {
+    async fn delete(&self, seen: &Lease) -> kube::Result<Written> {
         let how = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: seen.uid(),
@@ -198,11 +217,41 @@ fn say(lease: &mut Lease, content: &Content) {
     spec.lease_transitions = Some(writes.wrapping_add(1).max(0));
 }
 
-/// Whether it was done; it was not if somebody else was faster.
-fn unless_changed<T>(answer: kube::Result<T>) -> kube::Result<bool> {
+/// What became of a write.
+enum Written {
+    Done,
+    /// Somebody else was faster.
+    Late(kube::Error),
+}
+
+/// How often somebody else may have been faster. The pauses grow to their longest.
+#[derive(Default)]
+struct Patience {
+    tries: u32,
+}
+
+impl Patience {
+    const TRIES: u32 = 30;
+    const FIRST_PAUSE: Duration = Duration::from_millis(5);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+    async fn wait(&mut self, why: kube::Error) -> kube::Result<()> {
+        self.tries += 1;
+        if self.tries == Self::TRIES {
+            return Err(why);
+        }
+        let pause = Self::FIRST_PAUSE.saturating_mul(self.tries);
+        tokio::time::sleep(pause.min(Self::LONGEST_PAUSE)).await;
+        Ok(())
+    }
+}
+
+fn unless_changed<T>(answer: kube::Result<T>) -> kube::Result<Written> {
     match answer {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        Ok(_) => Ok(Written::Done),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+            Ok(Written::Late(kube::Error::Api(status)))
+        }
         Err(error) => Err(error),
     }
 }

@@ -3,10 +3,13 @@
 
 pub mod agents;
 pub mod client;
+mod credentials;
 pub mod events;
 pub mod health;
+pub mod kubeconfig;
 pub mod leases;
 pub mod logs;
 pub mod names;
 pub mod process;
+pub mod trouble;
 pub mod words;

@@ -43,7 +43,6 @@ use tracing::{error, info};
 use disklet::cluster::events::Teller;
 use disklet::cluster::health::{self, Health};
 use disklet::cluster::{client, logs, names};
-use disklet::report::with_causes;
 
 use context::Context;
 use election::{Election, Times};
@@ -111,11 +110,9 @@ pub(crate) fn run(args: &ControllerArgs) -> ExitCode {
 /// Works until it is told to end, or until it must not work any more.
 async fn control(args: &ControllerArgs) -> Result<(), String> {
     let client = client::connect(names::CONTROLLER).await;
-    let client = client.map_err(|error| {
-        format!(
-            "cannot reach a cluster: {}; set KUBECONFIG",
-            with_causes(&error)
-        )
+    let client = client.map_err(|trouble| {
+        let remedy = trouble.remedy().unwrap_or("set KUBECONFIG");
+        format!("cannot reach a cluster: {trouble}; {remedy}")
     })?;
     let vms = Arc::new(OnceLock::new());
     let (metrics, registry) = Metrics::new(Arc::clone(&vms));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use disklet_core::names::Namespace;
+use disklet_core::names::{Namespace, ObjectName};
 use disklet_core::resolve::Reference;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use disklet::report::with_causes;
+use disklet::cluster::client::client_of;
 
 use super::flags::KubeArgs;
 use crate::refusal::Refusal;
@@ -45,16 +45,14 @@ impl<T> Answer<T> {
 impl Cluster {
     pub(super) async fn connect(args: &KubeArgs) -> Result<Self, Refusal> {
         let config = args.configuration().await?;
-        let name = args
-            .namespace
-            .as_deref()
-            .unwrap_or(&config.default_namespace);
-        let namespace = Namespace::parse(name).map_err(|rule| {
-            Refusal::new(format!("{name:?} is not a namespace")).help(rule.allowed)
-        })?;
-        let client = Client::try_from(config);
+        let of_context = || {
+            Namespace::parse(&config.default_namespace).map_err(|rule| {
+                Refusal::new("the namespace of the kubeconfig's context is none").help(rule.allowed)
+            })
+        };
+        let namespace = args.namespace.clone().map_or_else(of_context, Ok)?;
         Ok(Self {
-            client: client.map_err(|error| Refusal::new(with_causes(&error)))?,
+            client: client_of(config)?,
             namespace,
             patience: args.patience(),
         })
@@ -72,11 +70,7 @@ impl Cluster {
             Ok(Err(Error::Api(status))) if status.code == 403 => {
                 Ok(Answer::Forbidden(status.message.clone()))
             }
-            Ok(Err(Error::Api(status))) if status.code == 401 => Err(Refusal::new(format!(
-                "{what}: the API server does not know you"
-            ))
-            .help("say with --context, --user or --token who you are")),
-            Ok(Err(error)) => Err(Refusal::new(format!("{what}: {}", with_causes(&error)))),
+            Ok(Err(error)) => Err(Refusal::of(what, &error)),
             Err(_) => Err(
                 Refusal::new(format!("{what}: the API server does not answer"))
                     .help("--request-timeout says how long it is waited for"),
@@ -95,9 +89,9 @@ impl Cluster {
     }
 
     /// A VM object, which must be there.
-    pub(super) async fn vm(&self, name: &str) -> Result<Value, Refusal> {
+    pub(super) async fn vm(&self, name: &ObjectName) -> Result<Value, Refusal> {
         let what = format!("VM {}/{name}", self.namespace);
-        match self.ask(&what, self.vms().get(name)).await? {
+        match self.ask(&what, self.vms().get(name.as_str())).await? {
             Answer::Found(vm) => Ok(as_file(&vm, "VM", "disklet.io/v1alpha1")),
             Answer::Absent => Err(Refusal::new(format!("{what}: there is no such VM"))
                 .help(format!("kubectl get vms -n {} lists them", self.namespace))),
@@ -138,8 +132,11 @@ impl Cluster {
     }
 
     /// The configuration that an installation gives to its nodes.
-    pub(super) async fn configuration(&self, namespace: &str) -> Result<Answer<String>, Refusal> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+    pub(super) async fn configuration(
+        &self,
+        namespace: &Namespace,
+    ) -> Result<Answer<String>, Refusal> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace.as_str());
         let answer = self
             .ask("the nodes' configuration", maps.get("disklet-config"))
             .await?;

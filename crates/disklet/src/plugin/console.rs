@@ -5,7 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use disklet::report::harmless_line;
 use disklet::terminal::{DETACH, RawTerminal};
+use disklet_core::names::ObjectName;
 use futures::SinkExt;
 use kube::api::{AttachParams, AttachedProcess, TerminalSize};
 use rustix::termios::tcgetwinsize;
@@ -47,7 +49,7 @@ pub(super) async fn console(args: &ConsoleArgs, cluster: &Cluster) -> Result<Exi
         ..AttachParams::default()
     };
     let attached = cluster
-        .ask(&name, cluster.pods().attach(&args.name, &how))
+        .ask(&name, cluster.pods().attach(args.name.as_str(), &how))
         .await?;
     let attached = match attached {
         Answer::Found(attached) => attached,
@@ -207,7 +209,7 @@ async fn follow_size(size: Option<futures::channel::mpsc::Sender<TerminalSize>>)
 }
 
 /// The connection was closed: by the VM's end, or by something on the way.
-async fn tell_end(name: &str, full_name: &str, cluster: &Cluster) -> Result<(), Refusal> {
+async fn tell_end(name: &ObjectName, full_name: &str, cluster: &Cluster) -> Result<(), Refusal> {
     let ended = async {
         loop {
             let vm = cluster.vm(name).await;
@@ -228,7 +230,11 @@ async fn tell_end(name: &str, full_name: &str, cluster: &Cluster) -> Result<(), 
     };
     match timeout(SETTLING, ended).await {
         Ok(how) => {
-            let _ = writeln!(io::stderr(), "{full_name} {how}");
+            let _ = writeln!(
+                io::stderr(),
+                "{}",
+                harmless_line(&format!("{full_name} {how}"))
+            );
             Ok(())
         }
         Err(_) => Err(Refusal::new(format!("{full_name}: the connection is lost"))

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use disklet::report;
 use disklet::shown::{age, table};
-use disklet_core::diag::is_unprintable;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::{Value, json};
 
@@ -77,7 +76,7 @@ impl Description {
         for what in &self.unseen {
             let _ = writeln!(text, "Not shown: {what}");
         }
-        printable(&text)
+        report::harmless(&text)
     }
 
     fn heading(&self) -> String {
@@ -235,18 +234,6 @@ fn row(event: &Event) -> Vec<String> {
         text(&event.involved_object.kind),
         format!("{message}{often}"),
     ]
-}
-
-/// Whoever writes events and messages does not write to the user's terminal.
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c != '\n' && is_unprintable(c) {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
-        }
-    }
-    out
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -7,16 +7,18 @@ use std::process::ExitCode;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use disklet::cluster::leases::{Leases, content_of};
 use disklet::cluster::names::OUT_OF_SERVICE;
-use disklet::report::print;
+use disklet::report::{harmless, harmless_line, print};
 use disklet::shown::table;
 use disklet_core::lease::{Content, Holder};
+use disklet_core::names::Namespace;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Node};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde::Serialize;
 
 use super::cluster::{Answer, Cluster, forbidden};
+use super::names;
 use crate::refusal::Refusal;
 
 /// Who uses storage that several nodes reach
@@ -26,8 +28,8 @@ pub(super) struct LeasesArgs {
     command: LeasesCommand,
 
     /// Where Disklet is installed
-    #[arg(long, value_name = "NAMESPACE", global = true, default_value = crate::install::DEFAULT_NAMESPACE)]
-    disklet_namespace: String,
+    #[arg(long, value_name = "NAMESPACE", value_parser = names::namespace, global = true, default_value = crate::install::DEFAULT_NAMESPACE)]
+    disklet_namespace: Namespace,
 }
 
 #[derive(Debug, Subcommand)]
@@ -48,7 +50,8 @@ enum LeasesCommand {
     /// its node is lost, make sure that the machine is off, and taint it with
     /// node.kubernetes.io/out-of-service, which releases all that its VMs held.
     Release {
-        /// The lease, by the name that `ls` shows, or the beginning of it
+        /// The lease, by the name that `ls` shows: all of it, or storage- and at least 8
+        /// characters more
         lease: String,
 
         /// Only this VM's part of it, as NAMESPACE/NAME
@@ -83,19 +86,37 @@ struct Shown<'s> {
 }
 
 pub(super) async fn leases(args: &LeasesArgs, cluster: &Cluster) -> Result<ExitCode, Refusal> {
-    let leases = Leases::new(cluster.client.clone(), &args.disklet_namespace);
+    let leases = Leases::new(cluster.client.clone(), args.disklet_namespace.as_str());
     let what = format!("leases of namespace {}", args.disklet_namespace);
     let found = match cluster.ask(&what, leases.list()).await? {
         Answer::Found(found) => found,
         Answer::Absent => Vec::new(),
         Answer::Forbidden(why) => return Err(forbidden(&what, &why)),
     };
+    if found.is_empty() {
+        demand_namespace(cluster, &args.disklet_namespace).await?;
+    }
     match &args.command {
         LeasesCommand::Ls { output } => list(&found, &nodes(cluster).await?, *output),
         LeasesCommand::Release { lease, vm, .. } => {
             let lease = select(&found, lease)?;
             release(cluster, &leases, lease, vm.as_deref()).await
         }
+    }
+}
+
+/// A namespace that is not there has no leases, as far as the API server tells.
+async fn demand_namespace(cluster: &Cluster, namespace: &Namespace) -> Result<(), Refusal> {
+    let namespaces = Api::<NamespaceObject>::all(cluster.client.clone());
+    let what = format!("namespace {namespace}");
+    match cluster
+        .ask(&what, namespaces.get(namespace.as_str()))
+        .await?
+    {
+        Answer::Absent => Err(Refusal::new(format!("there is no namespace {namespace}"))
+            .help("--disklet-namespace says where Disklet is installed")),
+        // Who may not know is not told.
+        Answer::Found(_) | Answer::Forbidden(_) => Ok(()),
     }
 }
 
@@ -169,13 +190,17 @@ fn list(
                 }));
             }
             Err(why) => {
-                let _ = writeln!(io::stderr(), "warning: lease {lease}: {why}");
+                let _ = writeln!(
+                    io::stderr(),
+                    "warning: lease {lease}: {}",
+                    harmless_line(&why.to_string())
+                );
             }
         }
     }
     let text = match output {
-        Output::Table => shown_table(&shown, 7),
-        Output::Wide => shown_table(&shown, 9),
+        Output::Table => harmless(&shown_table(&shown, 7)),
+        Output::Wide => harmless(&shown_table(&shown, 9)),
         Output::Json => {
             serde_json::to_string_pretty(&shown)
                 .map_err(|error| Refusal::new(format!("the list cannot be written: {error}")))?
@@ -223,10 +248,24 @@ fn shown_table(shown: &[Shown<'_>], columns: usize) -> String {
     table(&lines, &[])
 }
 
+/// What all their names begin with.
+const COMMON: &str = "storage-";
+/// How much of the rest has to be said, so that a slip does not name another.
+const ENOUGH: usize = 8;
+
 fn select<'f>(found: &'f [Lease], wanted: &str) -> Result<&'f Lease, Refusal> {
-    let mut named = found
-        .iter()
-        .filter(|it| !wanted.is_empty() && it.name_any().starts_with(wanted));
+    if let Some(lease) = found.iter().find(|it| it.name_any() == wanted) {
+        return Ok(lease);
+    }
+    let own = wanted.strip_prefix(COMMON).unwrap_or_default();
+    if own.len() < ENOUGH {
+        return Err(
+            Refusal::new(format!("{wanted:?} is too little of a lease's name")).help(
+                "at least storage- and 8 characters, as kubectl disklet leases ls shows them",
+            ),
+        );
+    }
+    let mut named = found.iter().filter(|it| it.name_any().starts_with(wanted));
     match (named.next(), named.next()) {
         (Some(lease), None) => Ok(lease),
         (Some(_), Some(_)) => Err(Refusal::new(format!("several leases begin with {wanted}"))
@@ -274,7 +313,7 @@ async fn release(
             out,
             "warning: VM {namespace}/{name} on node {node} was not ended: if it still writes to {} \
              and another VM does as well, what is on it is destroyed",
-            content.storage
+            harmless_line(&content.storage)
         );
     }
     let _ = writeln!(
@@ -293,6 +332,33 @@ mod tests {
 
     fn node(value: serde_json::Value) -> Node {
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_lease_is_released_by_enough_of_its_name() {
+        let lease = |name: &str| -> Lease {
+            serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+        };
+        let found = [
+            lease("storage-0123456789"),
+            lease("storage-0123456799"),
+            lease("other"),
+        ];
+        let selected = |wanted| select(&found, wanted).ok().map(ResourceExt::name_any);
+        for (wanted, name) in [
+            ("storage-0123456789", "storage-0123456789"),
+            ("storage-012345678", "storage-0123456789"),
+            ("other", "other"),
+        ] {
+            assert_eq!(selected(wanted).as_deref(), Some(name), "{wanted}");
+        }
+        let one = [lease("storage-0123456789")];
+        for wanted in ["", "s", "storage-", "storage-0", "storage-0123456", "o"] {
+            assert_eq!(selected(wanted), None, "{wanted}");
+            assert!(select(&one, wanted).is_err(), "{wanted}");
+        }
+        assert_eq!(selected("storage-01234567"), None);
+        assert!(select(&one, "storage-01234567").is_ok());
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod describe;
 mod flags;
 mod gather;
 mod leases;
+pub(crate) mod names;
 mod plan;
 mod validate;
 
@@ -18,6 +19,7 @@ use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use disklet::report;
+use disklet_core::names::{Namespace, ObjectName};
 
 use crate::args::Output;
 use crate::refusal::Refusal;
@@ -101,9 +103,10 @@ struct PlanArgs {
     #[arg(
         value_name = "NAME",
         required_unless_present = "files",
-        conflicts_with = "files"
+        conflicts_with = "files",
+        value_parser = names::object
     )]
-    names: Vec<String>,
+    names: Vec<ObjectName>,
 
     /// Manifests of VMs: a YAML or JSON file, a directory of them, or - for
     /// standard input; may be given several times
@@ -123,8 +126,8 @@ struct PlanArgs {
     config: Option<PathBuf>,
 
     /// Where Disklet is installed
-    #[arg(long, value_name = "NAMESPACE", default_value = crate::install::DEFAULT_NAMESPACE)]
-    disklet_namespace: String,
+    #[arg(long, value_name = "NAMESPACE", value_parser = names::namespace, default_value = crate::install::DEFAULT_NAMESPACE)]
+    disklet_namespace: Namespace,
 
     /// How to tell what is wrong
     #[arg(long, value_enum, default_value_t = report_format(), value_name = "FORMAT")]
@@ -140,7 +143,8 @@ fn report_format() -> disklet::manifests::DiagnosticsFormat {
 #[command(after_long_help = DESCRIBE_EXAMPLES)]
 struct DescribeArgs {
     /// A VM object
-    name: String,
+    #[arg(value_parser = names::object)]
+    name: ObjectName,
 
     /// How to show it
     #[arg(short, long, value_enum, default_value_t = DescribeOutput::Text)]
@@ -166,7 +170,8 @@ enum DescribeOutput {
 #[command(after_long_help = CONSOLE_EXAMPLES)]
 struct ConsoleArgs {
     /// A VM object
-    name: String,
+    #[arg(value_parser = names::object)]
+    name: ObjectName,
 }
 
 const PLAN_EXAMPLES: &str = "\

@@ -9,7 +9,7 @@ use disklet_core::config::{Config, command_line_place};
 use disklet_core::diag::{Diagnostic, Diagnostics};
 use disklet_core::facts::Facts;
 use disklet_core::manifest::{Input, Objects};
-use disklet_core::names::PodUid;
+use disklet_core::names::{Namespace, PodUid};
 use disklet_core::plan::Plan;
 use disklet_core::resolve::resolve_seeing;
 use disklet_core::text::Reveal;
@@ -65,7 +65,7 @@ fn given(args: &PlanArgs, cluster: &Cluster, diags: &mut Diagnostics) -> Option<
 }
 
 /// The nodes' own configuration, if it may be read.
-pub(super) async fn configure(namespace: &str, known: &mut Known<'_>) -> Result<(), Refusal> {
+pub(super) async fn configure(namespace: &Namespace, known: &mut Known<'_>) -> Result<(), Refusal> {
     let why = match known.cluster.configuration(namespace).await? {
         Answer::Found(text) => {
             let name = format!("ConfigMap {namespace}/disklet-config");

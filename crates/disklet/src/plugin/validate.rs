@@ -14,11 +14,13 @@ use disklet_core::diag::{Diagnostic, Diagnostics, Severity};
 use disklet_core::facts::Facts;
 use disklet_core::launch::vm_pod::check;
 use disklet_core::manifest::{Objects, VmPod};
+use disklet_core::names::Namespace;
 use disklet_core::resolve::{Reference, resolve_seeing, unbound_claims};
 use serde::Serialize;
 
 use super::cluster::Cluster;
 use super::gather::Known;
+use super::names;
 use super::plan::configure;
 use crate::refusal::Refusal;
 
@@ -58,8 +60,8 @@ pub(super) struct ValidateArgs {
     config: Option<PathBuf>,
 
     /// Where Disklet is installed
-    #[arg(long, value_name = "NAMESPACE", default_value = crate::install::DEFAULT_NAMESPACE)]
-    disklet_namespace: String,
+    #[arg(long, value_name = "NAMESPACE", value_parser = names::namespace, default_value = crate::install::DEFAULT_NAMESPACE)]
+    disklet_namespace: Namespace,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -229,7 +231,6 @@ fn shown(pod: &VmPod) -> String {
 mod tests {
     use disklet_core::config::Config;
     use disklet_core::manifest::Input;
-    use disklet_core::names::Namespace;
     use disklet_core::resolve::Unseen;
 
     use super::*;

@@ -1,11 +1,12 @@
 //! The cluster that is asked.
 
+use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use kube::core::Status;
-use kube::{Client, Config};
 
-use disklet::report::with_causes;
+use disklet::cluster::client::client_of;
+use disklet::cluster::kubeconfig::{Wanted, find};
 
 use super::ours::Ours;
 use super::{Refusal, UninstallArgs};
@@ -19,11 +20,17 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) async fn connect(args: &UninstallArgs) -> Result<Self, Refusal> {
-        let config = configuration(args).await?;
-        let unusable = |error: kube::Error| Refusal::new(with_causes(&error));
+        let wanted = Wanted {
+            kubeconfig: args.kubeconfig.as_deref(),
+            options: KubeConfigOptions {
+                context: args.context.clone(),
+                ..KubeConfigOptions::default()
+            },
+            ..Wanted::default()
+        };
         Ok(Self {
-            client: Client::try_from(config).map_err(unusable)?,
-            namespace: args.namespace.clone(),
+            client: client_of(find(&wanted).await?)?,
+            namespace: args.namespace.to_string(),
             dry_run: args.dry_run,
         })
     }
@@ -48,24 +55,6 @@ impl Cluster {
     }
 }
 
-async fn configuration(args: &UninstallArgs) -> Result<Config, Refusal> {
-    let options = KubeConfigOptions {
-        context: args.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    let read = match &args.kubeconfig {
-        Some(path) => match Kubeconfig::read_from(path) {
-            Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
-            Err(error) => Err(error),
-        },
-        None => Config::from_kubeconfig(&options).await,
-    };
-    read.map_err(|error| {
-        Refusal::new(format!("no cluster to ask: {}", with_causes(&error)))
-            .help("say with --kubeconfig and --context which it is")
-    })
-}
-
 /// What the API server did not do.
 pub(super) fn failed(what: &str, error: &kube::Error) -> Refusal {
     match error {
@@ -73,7 +62,7 @@ pub(super) fn failed(what: &str, error: &kube::Error) -> Refusal {
             Refusal::new(format!("{what}: {}", status.message))
                 .help("an administrator of the cluster may do this")
         }
-        error => Refusal::new(format!("{what}: {}", with_causes(error))),
+        error => Refusal::of(what, error),
     }
 }
 

@@ -14,8 +14,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use disklet_core::names::Namespace;
 
 use crate::install::DEFAULT_NAMESPACE;
+use crate::plugin::names;
 use crate::refusal::Refusal;
 use cluster::Cluster;
 
@@ -37,8 +39,8 @@ use cluster::Cluster;
 #[command(verbatim_doc_comment, after_long_help = EXAMPLES)]
 pub(crate) struct UninstallArgs {
     /// Where it is installed
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
-    namespace: String,
+    #[arg(short, long, value_parser = names::namespace, default_value = DEFAULT_NAMESPACE)]
+    namespace: Namespace,
 
     /// Delete all VM objects and VM pods first, running or not, and wait until their
     /// nodes have freed everything. Lost are: what guests have not written to their

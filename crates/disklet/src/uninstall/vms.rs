@@ -113,14 +113,15 @@ impl Cluster {
     pub(super) async fn delete_vms(&self, vms: &Vms, patience: Duration) -> Result<(), Refusal> {
         vms.demand_none_comes_again()?;
         for (namespace, name) in &vms.objects {
-            tell(&format!("deleting VM {namespace}/{name}"));
+            let what = format!("VM {namespace}/{name}");
+            tell(&self.says_of_deleting(&what));
             if self.dry_run {
                 continue;
             }
             let api = self.vm_objects(Some(namespace));
             match api.delete(name, &DeleteParams::default()).await {
                 Err(error) if !is_absent(&error) => {
-                    return Err(failed(&format!("VM {namespace}/{name}"), &error));
+                    return Err(failed(&what, &error));
                 }
                 _ => {}
             }
@@ -154,9 +155,16 @@ impl Cluster {
         }
     }
 
+    fn says_of_deleting(&self, what: &str) -> String {
+        match self.dry_run {
+            true => format!("{what} would be deleted"),
+            false => format!("deleting {what}"),
+        }
+    }
+
     async fn delete_vm_pod(&self, pod: &Pod) -> Result<(), Refusal> {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-        tell(&format!("deleting VM pod {namespace}/{name}"));
+        tell(&self.says_of_deleting(&format!("VM pod {namespace}/{name}")));
         if self.dry_run {
             return Ok(());
         }
