@@ -150,6 +150,16 @@ fn wrong_options_are_refused_with_a_reason() {
             "that all nodes have",
         ),
         (&["--metrics-address", "0.0.0.0:0"], "that all nodes have"),
+        (
+            &["--metrics-address", "foo"],
+            "--metrics-address: not of the form ADDRESS:PORT",
+        ),
+        (&["--metrics-address", "9473"], "ADDRESS:PORT"),
+        (
+            &["--replicas", "0"],
+            "--replicas: not a number of controllers",
+        ),
+        (&["--replicas", "ten"], "1 to 9"),
         (&["--config", "missing.yaml"], "missing.yaml"),
         (
             &["--config", "crd.golden.yaml"],

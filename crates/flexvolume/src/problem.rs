@@ -6,7 +6,7 @@ use crate::capacity::CapacityError;
 use crate::ceph::{KeyError, MonitorError, NameError, UserError};
 use crate::keys::Name;
 use crate::nearest::nearest;
-use crate::options::{Kind, Qcow2};
+use crate::options::{Kind, Qcow2, Raw};
 use crate::partition::PartitionError;
 
 /// A problem with one option.
@@ -80,6 +80,8 @@ pub enum ValueError {
     NoSuchNewPartition,
     /// The path is empty.
     EmptyPath,
+    /// No device has such a path.
+    NoDevice,
     /// It is no list of monitors.
     Monitor(MonitorError),
     /// It is no name of a pool or an image.
@@ -126,6 +128,10 @@ impl OptionError {
                 why: ValueError::NoSuchNewPartition,
                 ..
             } => "\"1\", or no part at all".to_owned(),
+            Problem::BadValue {
+                why: ValueError::NoDevice,
+                ..
+            } => Raw::PATHS.to_owned(),
             Problem::Missing { .. } | Problem::BadValue { .. } | Problem::BadSecret(_) => {
                 Name::of_key(&self.key).map_or_else(|| keys_of(None), Name::allowed)
             }
@@ -203,6 +209,7 @@ impl fmt::Display for ValueError {
                 f.write_str("is another partition than the one that a qcow2 volume has")
             }
             Self::EmptyPath => f.write_str("is empty"),
+            Self::NoDevice => f.write_str("is not a path of a device"),
             Self::Monitor(why) => why.fmt(f),
             Self::Name(why) => why.fmt(f),
             Self::User(why) => why.fmt(f),

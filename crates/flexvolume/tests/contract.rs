@@ -124,6 +124,29 @@ fn options_are_judged_before_anything_is_touched() {
     assert_eq!(call(&["unmount", DIRECTORY]), r#"{"status":"Success"}"#);
 }
 
+/// Which devices may be used is the agent's to say, but this is none.
+#[test]
+fn a_path_that_no_device_has_is_refused() {
+    for path in [
+        "relative",
+        "/etc/shadow",
+        "/dev/../etc/shadow",
+        "/dev",
+        "/dev/a\\nb",
+        "/dev/\\u0000",
+    ] {
+        let found = mount(&format!(r#"{{"type":"raw","path":"{path}",{KUBELETS}}}"#));
+        assert!(
+            found.contains(r#"option \"path\" is not a path of a device: found"#),
+            "{found}"
+        );
+    }
+    assert_eq!(
+        mount(&format!(r#"{{"type":"raw","path":"/dev/sda",{KUBELETS}}}"#)),
+        r#"{"status":"Failure","message":"the pod's directory is not there"}"#
+    );
+}
+
 #[test]
 fn hostile_json_is_refused() {
     // Linux lets no argument be longer.

@@ -23,6 +23,11 @@ fn mount(node: &Node, arguments: &[&str]) {
     assert!(status.success(), "{arguments:?}");
 }
 
+fn unmount(node: &Node, directory: &str) {
+    let status = node.command("umount").arg(directory).status().unwrap();
+    assert!(status.success(), "{directory}");
+}
+
 #[test]
 #[ignore = "mounts: needs root"]
 fn a_volume_is_described_in_memory_for_root_alone() {
@@ -166,7 +171,25 @@ fn what_is_not_ours_is_left_alone() {
         "{answer}"
     );
     assert_eq!(node.mounts("data").len(), 1);
-    // The kubelet wants it unmounted, and its files are not the volume's.
+    let answer = node.unmount("data");
+    assert!(
+        answer.contains("something that is not ours is mounted there"),
+        "{answer}"
+    );
+    assert_eq!(node.mounts("data").len(), 1);
+    unmount(&node, &directory);
+    // A filesystem in memory may be somebody else's, too: its files say so.
+    mount(&node, &["-t", "tmpfs", "tmpfs", &directory]);
+    let precious = node.seen(&directory).join("precious");
+    fs::write(&precious, "").unwrap();
+    for answer in [node.mount("data", QCOW2), node.unmount("data")] {
+        assert!(
+            answer.contains("something that is not ours is mounted there"),
+            "{answer}"
+        );
+    }
+    assert!(precious.exists());
+    unmount(&node, &directory);
     assert_eq!(node.unmount("data"), SUCCESS);
     assert!(node.on_disk().contains(&format!("{other}/precious")));
     for answer in [node.mount("other", QCOW2), node.unmount("other")] {

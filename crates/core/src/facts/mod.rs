@@ -311,7 +311,7 @@ impl Questions {
     fn ask_options(&mut self, options: &disklet_flexvolume::Options) {
         if let disklet_flexvolume::Options::Raw(raw) = options {
             self.raw_devices = true;
-            if crate::resolve::is_device_path(&raw.path) {
+            if raw.is_of_device() {
                 self.paths.insert(raw.path.clone());
             }
         }

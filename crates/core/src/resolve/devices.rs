@@ -6,22 +6,14 @@
 
 use std::fmt::Display;
 
+use disklet_flexvolume::Raw;
+
 use super::Resolver;
 use crate::config::RawDeviceGlob;
-use crate::diag::{Diagnostic, Diagnostics, Place, Remedy, is_unprintable};
+use crate::diag::{Diagnostic, Diagnostics, Place, Remedy};
 use crate::facts::{DeviceNumber, Fact, PathFact};
 use crate::plan::Size;
 use crate::units::ByteSize;
-
-/// Whether a text is a path below `/dev` that stays there.
-#[must_use]
-pub fn is_device_path(path: &str) -> bool {
-    path.strip_prefix("/dev/").is_some_and(|below| {
-        !below.is_empty()
-            && !below.split('/').any(|part| matches!(part, "" | "." | ".."))
-            && !below.chars().any(is_unprintable)
-    })
-}
 
 /// Nothing stands in the way of a disk without a byte, but nobody wants one: a
 /// loop device that has lost its file looks like that.
@@ -62,11 +54,11 @@ impl Resolver<'_> {
         place: &Place,
         diags: &mut Diagnostics,
     ) -> Option<Allowed> {
-        if !is_device_path(path) {
+        if !Raw::is_device_path(path) {
             diags.push(
                 Diagnostic::error(place, "not a path of a device")
                     .found(format!("{path:?}"))
-                    .allowed("a path below /dev without \".\", \"..\", empty components and invisible characters"),
+                    .allowed(Raw::PATHS),
             );
             return None;
         }

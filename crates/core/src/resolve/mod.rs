@@ -24,7 +24,6 @@ use uuid::Uuid;
 
 pub use claims::unbound_claims;
 pub(crate) use claims::{Bindings, candidates};
-pub use devices::is_device_path;
 pub use missing::Reference;
 pub use unseen::Unseen;
 pub(crate) use vm::{Opener, opener};

@@ -4,6 +4,7 @@
 //! when it could not for two thirds of its time; the others take it when they
 //! have not seen it change for nearly all of that time, by their own clocks.
 
+use std::fmt;
 use std::time::Duration;
 
 use disklet::cluster::client::ANSWER_WITHIN;
@@ -58,10 +59,12 @@ enum Step {
 struct Observed {
     version: Option<String>,
     since: Option<Instant>,
+    is_gone: bool,
 }
 
 impl Observed {
     fn step(&mut self, lease: Option<&Lease>, me: &str, times: Times, now: Instant) -> Step {
+        self.is_gone = lease.is_none();
         let Some(lease) = lease else {
             return Step::Create;
         };
@@ -80,6 +83,34 @@ impl Observed {
             _ if unchanged >= times.take_over() => Step::Take,
             _ => Step::Wait,
         }
+    }
+}
+
+/// Why the holder must not work any more.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// Another controller has taken it.
+    Taken(String),
+    /// Somebody has deleted it, and it could not be made again for so long, for this reason.
+    Gone(Duration, String),
+    /// It could not be renewed for so long, at last for this reason.
+    NotRenewed(Duration, String),
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, since, why) = match self {
+            Self::Taken(holder) => {
+                return write!(f, "the Lease is lost: another controller works, {holder}");
+            }
+            Self::Gone(since, why) => ("is gone, and could not be made again", since, why),
+            Self::NotRenewed(since, why) => ("could not be renewed", since, why),
+        };
+        let since = since.as_secs_f32();
+        write!(
+            f,
+            "the Lease {what} for {since:.0} s: {why}; another controller may work now"
+        )
     }
 }
 
@@ -130,25 +161,38 @@ impl Election {
         }
     }
 
-    /// Renews the Lease; returns when it is lost.
-    pub(super) async fn keep(&self) {
+    /// Renews the Lease; returns when it is lost, and why.
+    pub(super) async fn keep(&self) -> Lost {
         let mut renewed = Instant::now();
         let mut observed = Observed::default();
+        let mut failed = None;
         loop {
             sleep(self.times.beat()).await;
             let began = Instant::now();
             let rest = self.times.give_up().saturating_sub(renewed.elapsed());
-            match self.try_once(&mut observed, rest).await {
-                Ok(Held::ByUs) => renewed = began,
-                Ok(Held::By(holder)) => {
-                    warn!(holder, "another controller has taken the Lease");
-                    return;
+            observed.is_gone = false;
+            let why = match self.try_once(&mut observed, rest).await {
+                Ok(Held::ByUs) => {
+                    (renewed, failed) = (began, None);
+                    continue;
                 }
-                Err(error) => warn!(error, "the Lease {} cannot be renewed", self.place()),
+                Ok(Held::By(holder)) => return Lost::Taken(holder),
+                Err(why) => why,
+            };
+            warn!(error = why, "the Lease {} cannot be renewed", self.place());
+            // At the end there is no time for an answer: what was said before tells more.
+            let (is_gone, why) = match failed {
+                Some(before) if rest < self.times.beat() => before,
+                _ => (observed.is_gone, why),
+            };
+            let since = renewed.elapsed();
+            if since >= self.times.give_up() {
+                return match is_gone {
+                    true => Lost::Gone(since, why),
+                    false => Lost::NotRenewed(since, why),
+                };
             }
-            if renewed.elapsed() >= self.times.give_up() {
-                return;
-            }
+            failed = Some((is_gone, why));
         }
     }
 
@@ -248,6 +292,9 @@ enum Held {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     const TIMES: Times = Times {
@@ -305,5 +352,83 @@ mod tests {
         }
         let ours = lease("2", Some("me"));
         assert_eq!(observed.step(Some(&ours), "me", TIMES, now), Step::Renew);
+    }
+
+    /// An API server that says the same to each request of a kind; without words it says
+    /// nothing.
+    async fn server(answers: Vec<(&'static str, &'static str)>) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let mut silent = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = vec![0; 8192];
+                let length = stream.read(&mut request).await.unwrap_or(0);
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                let answer = answers.iter().find(|(kind, _)| request.starts_with(kind));
+                let Some((_, answer)) = answer else {
+                    silent.push(stream);
+                    continue;
+                };
+                let (status, body) = answer.split_once(' ').unwrap();
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+                );
+                let _ = stream.write_all((head + body).as_bytes()).await;
+            }
+        });
+        Client::try_from(kube::Config::new(uri.parse().unwrap())).unwrap()
+    }
+
+    async fn lost(answers: Vec<(&'static str, &'static str)>) -> Lost {
+        let times = Times::of(Duration::from_millis(2400));
+        let election = Election::new(
+            server(answers).await,
+            "disklet",
+            "it",
+            "me".to_owned(),
+            times,
+        );
+        timeout(times.lease * 4, election.keep()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn it_is_said_why_a_lease_is_lost() {
+        let taken = r#"200 {"metadata": {"name": "it", "resourceVersion": "1"}, "spec": {"holderIdentity": "other"}}"#;
+        assert_eq!(
+            lost(vec![("GET", taken)]).await,
+            Lost::Taken("other".to_owned())
+        );
+        let missing = r#"404 {"kind": "Status", "status": "Failure", "message": "none", "reason": "NotFound", "code": 404}"#;
+        let forbidden = r#"403 {"kind": "Status", "status": "Failure", "message": "the namespace goes", "reason": "Forbidden", "code": 403}"#;
+        let gone = lost(vec![("GET", missing), ("POST", forbidden)]).await;
+        assert!(matches!(gone, Lost::Gone(..)), "{gone}");
+        assert!(gone.to_string().contains("the namespace goes"), "{gone}");
+        let silent = lost(Vec::new()).await;
+        assert!(matches!(silent, Lost::NotRenewed(..)), "{silent}");
+        assert!(silent.to_string().contains("does not answer"), "{silent}");
+    }
+
+    #[test]
+    fn nobody_is_said_to_work_who_may_not() {
+        let since = Duration::from_secs(10);
+        let why = || "the API server does not answer".to_owned();
+        for (lost, wanted) in [
+            (
+                Lost::Taken("b_1".to_owned()),
+                "the Lease is lost: another controller works, b_1",
+            ),
+            (
+                Lost::Gone(since, why()),
+                "the Lease is gone, and could not be made again for 10 s: the API server does not answer; another controller may work now",
+            ),
+            (
+                Lost::NotRenewed(since, why()),
+                "the Lease could not be renewed for 10 s: the API server does not answer; another controller may work now",
+            ),
+        ] {
+            assert_eq!(lost.to_string(), wanted);
+        }
     }
 }

@@ -175,7 +175,7 @@ async fn lead(
         () = leases::forever(&context.client, &args.namespace, &context.caches) => {
             Err("the watch of leases has ended".to_owned())
         }
-        () = election.keep() => Err("the Lease is lost; another controller works".to_owned()),
+        lost = election.keep() => Err(lost.to_string()),
         () = &mut told_to_end => Ok(()),
     };
     metrics.leads(false);

@@ -5,7 +5,6 @@ mod per_node;
 mod settings;
 mod template;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -94,12 +93,12 @@ pub(crate) struct InstallArgs {
     /// Where agents serve their metrics: for their own nodes only, or, with
     /// 0.0.0.0:9473, for whoever reaches the nodes. Neither keys nor names of VMs
     /// are in them (see docs/metrics.md)
-    #[arg(long, value_name = "ADDRESS", default_value = settings::DEFAULT_METRICS_ADDRESS)]
-    metrics_address: SocketAddr,
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = settings::DEFAULT_METRICS_ADDRESS)]
+    metrics_address: String,
 
     /// How many controllers; one of them leads, the others take over
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
-    replicas: u8,
+    #[arg(long, value_name = "N", default_value = "2")]
+    replicas: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

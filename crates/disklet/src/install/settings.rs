@@ -53,10 +53,11 @@ impl Settings {
             check_raw_devices(raw_devices, diags);
         }
         let node_selector = read_labels(&args.node_selector, diags);
-        check_metrics_address(args.metrics_address, diags);
+        let metrics_address = read_metrics_address(&args.metrics_address, diags);
+        let replicas = read_replicas(&args.replicas, diags);
         let per_node = read_per_node(args, &config, diags);
         Some(Self {
-            metrics_address: args.metrics_address,
+            metrics_address: metrics_address?,
             image: args.image.clone(),
             node_image: args.node_image.clone(),
             namespace: namespace?,
@@ -67,7 +68,7 @@ impl Settings {
             flexvolume_dir: flexvolume_dir?,
             node_selector,
             low_ports: !args.no_low_ports,
-            replicas: args.replicas,
+            replicas: replicas?,
             per_node,
         })
     }
@@ -200,14 +201,28 @@ fn host_path(option: &str, path: &str, diags: &mut Diagnostics) -> Option<String
     }
 }
 
-fn check_metrics_address(address: SocketAddr, diags: &mut Diagnostics) {
+fn read_metrics_address(text: &str, diags: &mut Diagnostics) -> Option<SocketAddr> {
+    let allowed = "127.0.0.1:PORT, or 0.0.0.0:PORT for all addresses of each node";
+    let mut refused = |why: &str| refuse("--metrics-address", text, why, allowed, diags);
+    let Ok(address) = text.parse::<SocketAddr>() else {
+        refused("not of the form ADDRESS:PORT");
+        return None;
+    };
     let ip = address.ip();
     if address.port() == 0 || !(ip.is_loopback() || ip.is_unspecified()) {
-        let why = "not an address that all nodes have";
-        let allowed = "127.0.0.1:PORT, or 0.0.0.0:PORT for all addresses of each node";
-        let found = address.to_string();
-        refuse("--metrics-address", &found, why, allowed, diags);
+        refused("not an address that all nodes have");
     }
+    Some(address)
+}
+
+/// More than a handful only wait.
+fn read_replicas(text: &str, diags: &mut Diagnostics) -> Option<u8> {
+    let number = text.parse().ok().filter(|it| (1..=9).contains(it));
+    if number.is_none() {
+        let why = "not a number of controllers";
+        refuse("--replicas", text, why, "1 to 9", diags);
+    }
+    number
 }
 
 fn check_raw_devices(globs: &str, diags: &mut Diagnostics) {

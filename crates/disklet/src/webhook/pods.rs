@@ -5,6 +5,7 @@
 //!   pod --verdict--> launcher --webhooks of others--> valid::verdict --> stored
 //! ```
 
+mod marks;
 mod valid;
 
 use disklet::cluster::words::sentence;
@@ -34,9 +35,20 @@ pub(super) fn verdict(request: &Request, settings: &Settings, claims: &Claims) -
         "CREATE" if is_of_kubelet(&request.object) => Verdict::default(),
         "CREATE" if is_vm(&request.object) && only_asks(request) => refused(ASKED.to_owned()),
         "CREATE" if is_vm(&request.object) => created(request, settings, claims),
+        "CREATE" => marks::refusal(&request.object)
+            .map(refused)
+            .unwrap_or_default(),
+        "UPDATE" if is_of_no_vm(request) => Verdict::default(),
         "UPDATE" if is_launcher(&request.old_object) => updated(request),
         _ => Verdict::default(),
     }
+}
+
+/// Whether an update is of a pod that is no VM, whatever marks it has, and becomes none.
+/// Whoever takes them off is not held up.
+fn is_of_no_vm(request: &Request) -> bool {
+    let (old, new) = (&request.old_object, &request.object);
+    !marks::stands_for_vm(old) && !marks::stands_for_vm(new)
 }
 
 fn only_asks(request: &Request) -> bool {
@@ -59,6 +71,9 @@ fn created(request: &Request, settings: &Settings, claims: &Claims) -> Verdict {
             None => return refused(format!("{DAMAGED} (help: remove it)")),
         },
     };
+    if let Some(refusal) = marks::refusal(&request.object) {
+        return refused(refusal);
+    }
     if let Some(field) = no_mapping(&object) {
         return refused(format!("{field}: not a mapping"));
     }

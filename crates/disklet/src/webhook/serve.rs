@@ -1,10 +1,11 @@
 //! HTTPS for API servers: few, small and quick requests, whoever sends them.
 
+mod door;
+mod idle;
 mod peers;
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +18,16 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
 use disklet_core::launch::pod::Settings;
 
-use self::peers::{Peer, Peers};
+use self::door::{Door, Visitor};
+use self::peers::Peer;
 use super::claims::{self, Claims};
 use super::review::{self, Outcome, Question, Unsaid};
 use super::{Counts, MUTATE, VALIDATE};
@@ -46,8 +48,11 @@ const MOST_LARGE: usize = 8;
 /// A handshake, the first request, or a body, that takes longer does not come any more.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
 /// API servers keep connections for 90 seconds without a request. They, not we,
-/// shall be the ones who close them, or a request may be lost.
+/// shall be the ones who close them, or a request may be lost. So long they stay only
+/// while nobody else needs their places.
 const IDLE: Duration = Duration::from_secs(120);
+/// Who is told to make room goes at once, or has not read its answer.
+const GOES_WITHIN: Duration = Duration::from_secs(1);
 /// When the program ends, API servers still come for a moment.
 const STAYS: Duration = Duration::from_secs(3);
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -72,9 +77,17 @@ struct Shared<C> {
 
 impl<C: Counts> Server<C> {
     /// Serves until told to end, and then until nobody comes any more.
-    pub(super) async fn serve(self, listener: TcpListener, mut ending: watch::Receiver<bool>) {
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        let peers = Peers::default();
+    pub(super) async fn serve(self, listener: TcpListener, ending: watch::Receiver<bool>) {
+        self.serve_so_many(MOST_CONNECTIONS, listener, ending).await;
+    }
+
+    async fn serve_so_many(
+        self,
+        most: usize,
+        listener: TcpListener,
+        mut ending: watch::Receiver<bool>,
+    ) {
+        let door = Door::new(listener, most);
         let shared = Arc::new(Shared {
             judged: Semaphore::new(MOST_JUDGED),
             large: Semaphore::new(MOST_LARGE),
@@ -89,52 +102,39 @@ impl<C: Counts> Server<C> {
             sleep(STAYS).await;
         });
         loop {
-            let arrived = tokio::select! {
-                arrived = next(&listener, &places) => arrived,
+            let visitor = tokio::select! {
+                visitor = door.next() => visitor,
                 () = &mut ended => break,
             };
-            let Some((stream, address, place)) = arrived else {
-                continue;
-            };
-            let Some(peer) = peers.welcome(address) else {
-                debug!(%address, "too many connections of one address");
+            let Some(mut visitor) = visitor else {
                 continue;
             };
             let (tls, shared, told) = (self.tls.clone(), Arc::clone(&shared), told.clone());
             tokio::spawn(async move {
-                attend(stream, peer, &tls, shared, told).await;
-                drop(place);
+                if visitor.has_entered().await {
+                    attend(visitor, &tls, shared, told).await;
+                } else {
+                    debug!(address = %visitor.address(), "nobody of it has made room");
+                }
             });
         }
-        drop(listener);
         // Requests that have come are answered.
-        let all = u32::try_from(MOST_CONNECTIONS).unwrap_or(u32::MAX);
-        let _ = timeout(ENDS_WITHIN, places.acquire_many(all)).await;
-    }
-}
-
-async fn next(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> Option<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, address)) => Some((stream, address.ip(), place)),
-        Err(error) => {
-            debug!(%error, "a connection was not accepted");
-            sleep(Duration::from_millis(100)).await;
-            None
-        }
+        let _ = timeout(ENDS_WITHIN, door.close(most)).await;
     }
 }
 
 async fn attend<C: Counts>(
-    stream: TcpStream,
-    peer: Arc<Peer>,
+    visitor: Visitor,
     tls: &TlsAcceptor,
     shared: Arc<Shared<C>>,
     mut ending: watch::Receiver<bool>,
 ) {
+    let Visitor {
+        stream,
+        peer,
+        course,
+        places: _places,
+    } = visitor;
     let stream = match timeout(ARRIVES_WITHIN, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return debug!(%error, "a handshake failed"),
@@ -143,14 +143,16 @@ async fn attend<C: Counts>(
     let is_ending = ending.clone();
     let asked = Arc::new(Notify::new());
     let first = Arc::clone(&asked);
-    // Connections are counted by who holds the peer: one each, whatever is under way.
-    let connected = Arc::new((shared, peer));
+    let course = Arc::new(course);
+    let connected = Arc::new((shared, peer, Arc::clone(&course)));
     let service = service_fn(move |request| {
         first.notify_one();
         let (connected, is_ending) = (Arc::clone(&connected), is_ending.clone());
         async move {
-            let (shared, peer) = &*connected;
+            let (shared, peer, course) = &*connected;
+            course.asks();
             let mut response = shared.respond(request, peer).await;
+            course.is_answered();
             // Who is asked to go elsewhere by an answer loses no request. Who is no API
             // server does not stay.
             if *is_ending.borrow() || response.status() != StatusCode::OK {
@@ -179,6 +181,18 @@ async fn attend<C: Counts>(
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = unasked => return debug!("a connection without a request"),
+        () = course.told_to_go() => {
+            connection.as_mut().graceful_shutdown();
+            let mut gone = timeout(GOES_WITHIN, connection.as_mut()).await;
+            if gone.is_err() && course.is_asking() {
+                // It has asked in the same moment.
+                gone = timeout(IDLE, connection).await;
+            }
+            match gone {
+                Ok(ended) => ended,
+                Err(_) => return debug!("a connection that has not read its answer"),
+            }
+        }
         () = over => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 
 use disklet_flexvolume::Volume;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, Mode, mkdirat, unlinkat};
+use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;
 
 use super::answer::Answer;
-use super::memory::{self, Found};
+use super::memory::{self, Found, VIRTLETS_FILE};
 use super::place::Place;
 
 /// The calls that there are, with the number of their arguments.
@@ -83,22 +83,14 @@ fn mount(directory: &OsStr, json: &OsStr) -> Result<(), String> {
 }
 
 const FOREIGN: &str = "the directory holds what is not ours: look at it and remove it";
-const VIRTLETS_FILE: &str = "virtlet-flexvolume.json";
 
 /// What unmounting would not remove is not hidden by a mount.
 fn demand_nothing_foreign(directory: impl AsFd) -> Result<(), String> {
-    let unreadable = |error: Errno| format!("cannot look into the directory: {error}");
-    for entry in Dir::read_from(directory).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        let name = entry.file_name().to_bytes();
-        if ![".", "..", VIRTLETS_FILE]
-            .map(str::as_bytes)
-            .contains(&name)
-        {
-            return Err(FOREIGN.to_owned());
-        }
+    match memory::holds_only(directory, &[VIRTLETS_FILE]) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(FOREIGN.to_owned()),
+        Err(error) => Err(format!("cannot look into the directory: {error}")),
     }
-    Ok(())
 }
 
 fn publish(parent: &OwnedFd, name: &str, content: &str) -> Result<(), String> {
@@ -107,9 +99,7 @@ fn publish(parent: &OwnedFd, name: &str, content: &str) -> Result<(), String> {
 
 /// Mounts in the place of what is mounted, unless that is the same.
 fn replace(mounted: &OwnedFd, parent: &OwnedFd, name: &str, content: &str) -> Result<(), String> {
-    if !memory::is_in_memory(mounted)? {
-        return Err("something that is not ours is mounted there: unmount it".to_owned());
-    }
+    memory::demand_ours(mounted)?;
     if memory::holds(mounted, Volume::FILE, content) {
         return Ok(());
     }

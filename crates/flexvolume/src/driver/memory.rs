@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io::{Read, Write};
 
+use disklet_flexvolume::Volume;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, fstatfs, openat, statx};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, StatxAttributes, StatxFlags, fstatfs, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
@@ -60,11 +61,32 @@ pub(crate) fn look(parent: impl AsFd, name: &str) -> Result<Found, String> {
     )
 }
 
-/// Whether what is mounted is a filesystem in memory: ours, or the one that
-/// Virtlet's driver has left.
-pub(crate) fn is_in_memory(mount: impl AsFd) -> Result<bool, String> {
-    let found = fstatfs(mount).map_err(|error| format!("cannot look at the mount: {error}"))?;
-    Ok([RAMFS_MAGIC, TMPFS_MAGIC].contains(&found.f_type))
+/// What is mounted is ours, or what Virtlet's driver has left: a filesystem in memory
+/// with nothing but their files in it.
+pub(crate) fn demand_ours(mount: impl AsFd) -> Result<(), String> {
+    let failed = |error: Errno| format!("cannot look at the mount: {error}");
+    let found = fstatfs(&mount).map_err(failed)?;
+    let is_in_memory = [RAMFS_MAGIC, TMPFS_MAGIC].contains(&found.f_type);
+    match is_in_memory && holds_only(&mount, &[Volume::FILE, VIRTLETS_FILE]).map_err(failed)? {
+        true => Ok(()),
+        false => Err(FOREIGN_MOUNT.to_owned()),
+    }
+}
+
+const FOREIGN_MOUNT: &str = "something that is not ours is mounted there: unmount it";
+pub(crate) const VIRTLETS_FILE: &str = "virtlet-flexvolume.json";
+
+/// Whether a directory has no other files than these.
+pub(crate) fn holds_only(directory: impl AsFd, files: &[&str]) -> Result<bool, Errno> {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        let mut known = [".", ".."].iter().chain(files);
+        if !known.any(|known| known.as_bytes() == name) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether a file has this content.
@@ -117,12 +139,13 @@ pub(crate) fn publish(mount: impl AsFd, parent: impl AsFd, name: &str) -> Result
         .map_err(|error| format!("cannot mount at {name}: {error}"))
 }
 
-/// Unmounts everything that is mounted at a name.
+/// Unmounts everything that is mounted at a name, as far as it is ours.
 pub(crate) fn unmount_all(parent: impl AsFd, name: &str) -> Result<(), String> {
     // A path relative to an open directory: no link can be put in the way.
     let failed = |error: Errno| format!("cannot unmount {name}: {error}");
     fchdir(&parent).map_err(failed)?;
-    while let Found::Mount(_) = look(&parent, name)? {
+    while let Found::Mount(mounted) = look(&parent, name)? {
+        demand_ours(&mounted)?;
         // Somebody may look into it just now; its memory goes when they are done.
         unmount(name, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(failed)?;
     }

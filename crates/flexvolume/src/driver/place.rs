@@ -2,9 +2,11 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use disklet_flexvolume::PLUGINS;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock, open, openat2};
 use rustix::io::Errno;
 
@@ -75,8 +77,30 @@ impl<'p> Place<'p> {
             Err(Errno::NOENT) => return Ok(None),
             below => below.map_err(failed)?,
         };
-        flock(&below, FlockOperation::LockExclusive).map_err(failed)?;
+        lock(&below, LOCKED_WITHIN).map_err(|error| match error {
+            Errno::WOULDBLOCK => format!(
+                "another call, or whoever else has locked {:?}, has kept it for {} s: the kubelet tries again",
+                path(),
+                LOCKED_WITHIN.as_secs()
+            ),
+            error => failed(error),
+        })?;
         Ok(Some(below))
+    }
+}
+
+/// Others take moments. The kubelet has few places for calls, and waits for each.
+const LOCKED_WITHIN: Duration = Duration::from_secs(10);
+const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+fn lock(directory: impl AsFd, within: Duration) -> Result<(), Errno> {
+    let begun = Instant::now();
+    loop {
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < within => sleep(LOOKS_AGAIN_AFTER),
+            Err(Errno::INTR) => {}
+            locked => return locked,
+        }
     }
 }
 
@@ -105,6 +129,23 @@ mod tests {
             at_top.below,
             "pods/u/volumes/kubernetes.io~flexvolume_driver"
         );
+    }
+
+    #[test]
+    fn nobody_is_waited_for_without_end() {
+        let name = format!("disklet-flexvolume-lock-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        let open = || std::fs::File::open(&path).unwrap();
+        let (held, ours) = (open(), open());
+        let within = Duration::from_millis(100);
+        lock(&held, within).unwrap();
+        let begun = Instant::now();
+        assert_eq!(lock(&ours, within), Err(Errno::WOULDBLOCK));
+        assert!(begun.elapsed() >= within);
+        drop(held);
+        lock(&ours, within).unwrap();
+        std::fs::remove_dir(&path).unwrap();
     }
 
     #[test]

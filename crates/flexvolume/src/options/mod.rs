@@ -8,6 +8,7 @@ use crate::given::{Given, value};
 use crate::keys::Name;
 use crate::partition::Partition;
 use crate::problem::{OptionError, Problem, ValueError};
+use crate::unprintable::is_unprintable;
 
 /// The options of a FlexVolume, by its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +69,31 @@ pub struct Raw {
     /// What of it the guest mounts.
     pub part: Partition,
     /// The device's path as it was written, not empty and not checked
-    /// further: which devices may be used is the node's policy.
+    /// further: see [`Raw::is_of_device`], and which devices may be used is the
+    /// node's policy.
     pub path: String,
+}
+
+impl Raw {
+    /// The paths that a device may have.
+    pub const PATHS: &str =
+        "a path below /dev without \".\", \"..\", empty components and invisible characters";
+
+    /// Whether a text is a path below `/dev` that stays there.
+    #[must_use]
+    pub fn is_device_path(path: &str) -> bool {
+        path.strip_prefix("/dev/").is_some_and(|below| {
+            !below.is_empty()
+                && !below.split('/').any(|part| matches!(part, "" | "." | ".."))
+                && !below.chars().any(is_unprintable)
+        })
+    }
+
+    /// Whether its path can be one of a device.
+    #[must_use]
+    pub fn is_of_device(&self) -> bool {
+        Self::is_device_path(&self.path)
+    }
 }
 
 impl Options {
@@ -97,6 +121,21 @@ impl Options {
         match options {
             Some(options) if problems.is_empty() => Ok(options),
             _ => Err(problems),
+        }
+    }
+
+    /// What is wrong with the path of a device. Manifests are read all the same, and
+    /// judged by the node.
+    pub(crate) fn path_problem(&self) -> Option<OptionError> {
+        match self {
+            Self::Raw(raw) if !raw.is_of_device() => Some(OptionError {
+                key: Name::Path.as_str().to_owned(),
+                problem: Problem::BadValue {
+                    found: raw.path.clone(),
+                    why: ValueError::NoDevice,
+                },
+            }),
+            _ => None,
         }
     }
 

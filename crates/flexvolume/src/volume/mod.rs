@@ -57,6 +57,9 @@ impl Volume {
     pub fn from_call(json: &[u8]) -> Result<Self, VolumeError> {
         let entries = json::read_texts(json)?;
         let mut volume = Self::read(&entries)?;
+        if let Some(problem) = volume.options.path_problem() {
+            return Err(VolumeError::Options(vec![problem]));
+        }
         let fs_type = text_of(&entries, FS_TYPE).unwrap_or_default();
         if let Some(problem) = volume.options.filesystem_problem(fs_type) {
             return Err(VolumeError::Contradiction(problem));

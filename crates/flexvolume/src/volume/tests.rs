@@ -132,6 +132,34 @@ fn options_are_judged_as_manifests_are() {
 }
 
 #[test]
+fn a_raw_volume_has_a_path_of_a_device() {
+    let raw = |path| call(&[("type", "raw"), ("path", path)]);
+    for path in ["/dev/sda", "/dev/mapper/vm_pool-a", "/dev/disk/by-id/a..b"] {
+        assert!(raw(path).is_ok(), "{path}");
+    }
+    for path in [
+        "relative",
+        "/etc/shadow",
+        "/dev",
+        "/dev/",
+        "/dev/../etc/shadow",
+        "/dev/./sda",
+        "/dev//sda",
+        "/dev/sda/",
+        "/devices",
+        "/dev/a\nb",
+        "/dev/\0",
+        "/dev/\u{202e}ads",
+    ] {
+        let told = raw(path).unwrap_err().to_string();
+        let wanted = format!(
+            "option \"path\" is not a path of a device: found {path:?} (allowed: a path below /dev without "
+        );
+        assert!(told.starts_with(&wanted), "{told}");
+    }
+}
+
+#[test]
 fn the_file_is_as_documented() {
     let volume = ceph(&[("secret", KEY), (READ_WRITE, "ro")]).unwrap();
     let page = include_str!("../../../../docs/formats/flexvolume.md");
@@ -179,8 +207,10 @@ fn no_secret_shows() {
 fn any_volume() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let qcow2 = "[1-9][0-9]{0,3}(MB|Gi|GiB)"
         .prop_map(|capacity| vec![("type", "qcow2".to_owned()), ("capacity", capacity)]);
-    let raw = ("\\PC{1,20}", "[0-9]{1,2}")
-        .prop_map(|(path, part)| vec![("Type", "raw".to_owned()), ("path", path), ("part", part)]);
+    let raw = ("\\PC{1,20}", "[0-9]{1,2}").prop_map(|(name, part)| {
+        let path = format!("/dev/{name}");
+        vec![("Type", "raw".to_owned()), ("path", path), ("part", part)]
+    });
     let ceph = (
         "[a-z]{1,5}(:[1-9]{1,4})?(,\\[fd00::[1-9]\\])?",
         "[a-z ]{1,5}[a-z]",

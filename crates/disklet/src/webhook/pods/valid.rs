@@ -12,7 +12,7 @@ use disklet::cluster::words::sentence;
 
 use super::super::judge::{PodJudgement, judge_pod};
 use super::super::review::{Request, Verdict, message, named, namespace};
-use super::{DAMAGED, STAYS, refused};
+use super::{DAMAGED, STAYS, is_of_no_vm, marks, refused};
 
 /// What is to be said to a launcher that is about to be stored.
 pub(in crate::webhook) fn verdict(request: &Request, settings: &Settings) -> Verdict {
@@ -20,7 +20,10 @@ pub(in crate::webhook) fn verdict(request: &Request, settings: &Settings) -> Ver
     let goes = !new["metadata"]["deletionTimestamp"].is_null();
     let why = match request.operation.as_str() {
         _ if request.is_of_the_cluster() || goes => None,
-        "CREATE" if !request.is_of_part() && is_launcher(new) => created(request, settings),
+        "CREATE" if request.is_of_part() => None,
+        "CREATE" if is_launcher(new) => created(request, settings),
+        "CREATE" => marks::refusal(new),
+        "UPDATE" if is_of_no_vm(request) => None,
         "UPDATE" if is_launcher(old) => updated(request),
         _ => None,
     };
@@ -34,17 +37,20 @@ fn created(request: &Request, settings: &Settings) -> Option<String> {
         Ok(judged) => judged,
         Err(refusal) => return Some(refusal),
     };
-    message(&judged.judgement.problems).or_else(|| {
-        let vm = judged.judgement.pod?;
-        let made = launcher(
-            &judged.written,
-            &vm,
-            &mapped_claims(&request.object),
-            settings,
-        );
-        let changed = altered(&request.object, &made)?;
-        Some(format!("{}: {CHANGED}", changed.0))
-    })
+    let refusal = message(&judged.judgement.problems);
+    refusal
+        .or_else(|| marks::refusal(&request.object))
+        .or_else(|| {
+            let vm = judged.judgement.pod?;
+            let made = launcher(
+                &judged.written,
+                &vm,
+                &mapped_claims(&request.object),
+                settings,
+            );
+            let changed = altered(&request.object, &made)?;
+            Some(format!("{}: {CHANGED}", changed.0))
+        })
 }
 
 const CHANGED: &str = "this is not as Disklet makes the launcher of a VM pod: another webhook has changed it (help: have that one leave out pods with the label disklet.io/vm, and create the pod again)";
@@ -87,4 +93,4 @@ fn problems(launcher: &Value, request: &Request) -> Vec<Diagnostic> {
 
 #[cfg(test)]
 #[path = "valid/tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -6,6 +6,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -59,6 +60,10 @@ async fn start() -> Running {
 }
 
 async fn start_with(client: Option<Client>) -> Running {
+    start_for(MOST_CONNECTIONS, client).await
+}
+
+async fn start_for(most: usize, client: Option<Client>) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let served = Arc::new(Served::default());
@@ -80,7 +85,7 @@ async fn start_with(client: Option<Client>) -> Running {
         address,
         served,
         ending,
-        task: tokio::spawn(server.serve(listener, told)),
+        task: tokio::spawn(server.serve_so_many(most, listener, told)),
         counted,
     }
 }
@@ -188,24 +193,82 @@ async fn nobody_keeps_others_away() {
     );
 }
 
+/// Begins a request whose body does not come.
+async fn begin_asking(running: &Running, by: &TlsConnector) -> TlsStream<TcpStream> {
+    let mut stream = connect(running, by).await.unwrap();
+    let head = "POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
 #[tokio::test]
 async fn one_address_has_its_share_of_the_places() {
     let running = start().await;
     let by = exchange(&running.served);
     let mut all = Vec::new();
     while all.len() < peers::MOST {
-        let mut stream = connect(&running, &by).await.unwrap();
-        let answer = ask(&mut stream, "POST", "/validate", GOOD).await;
-        assert!(answer.contains("200"), "{answer}");
-        all.push(stream);
+        all.push(begin_asking(&running, &by).await);
     }
     connect(&running, &by).await.unwrap_err();
     // Those that stand are served, and one that ends makes room.
-    let answer = ask(&mut all[0], "POST", "/validate", GOOD).await;
-    assert!(answer.contains("200"), "{answer}");
+    all[0].write_all(&[b' '; 100]).await.unwrap();
+    let answer = answered(&mut all[0]).await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     all.pop();
     let again = async { while connect(&running, &by).await.is_err() {} };
     timeout(ARRIVES_WITHIN, again).await.unwrap();
+}
+
+async fn asked_once(running: &Running, by: &TlsConnector) -> TlsStream<TcpStream> {
+    let mut stream = connect(running, by).await.unwrap();
+    let answer = ask(&mut stream, "POST", "/validate", GOOD).await;
+    assert!(answer.contains("200"), "{answer}");
+    stream
+}
+
+/// Who only waits for its next request keeps nobody away, neither its own address nor
+/// others.
+#[tokio::test]
+async fn who_waits_longest_makes_room() {
+    for most in [peers::MOST, MOST_CONNECTIONS] {
+        let running = start_for(most, None).await;
+        let by = exchange(&running.served);
+        let mut all = Vec::new();
+        while all.len() < peers::MOST {
+            all.push(asked_once(&running, &by).await);
+        }
+        let began = Instant::now();
+        let answer = ask(&mut all[0], "POST", "/validate", GOOD).await;
+        assert!(answer.contains("200"), "{answer}");
+        all.push(asked_once(&running, &by).await);
+        assert!(began.elapsed() < ARRIVES_WITHIN, "{:?}", began.elapsed());
+        // The first one has asked again, so the second one has waited longest.
+        assert_eq!(answered(&mut all[1]).await, "", "of {most}");
+        for stands in [0, 2, peers::MOST] {
+            let answer = ask(&mut all[stands], "POST", "/validate", GOOD).await;
+            assert!(answer.contains("200"), "{stands} of {most}: {answer}");
+        }
+    }
+}
+
+/// The same, of all places.
+#[tokio::test]
+async fn whoever_waits_makes_room_for_everybody() {
+    let running = start_for(8, None).await;
+    let by = exchange(&running.served);
+    let mut all = Vec::new();
+    for _ in 0..16 {
+        let began = Instant::now();
+        all.push(asked_once(&running, &by).await);
+        assert!(began.elapsed() < ARRIVES_WITHIN, "{:?}", began.elapsed());
+    }
+    for gone in &mut all[..8] {
+        assert_eq!(answered(gone).await, "");
+    }
+    for stands in &mut all[8..] {
+        let answer = ask(stands, "POST", "/validate", GOOD).await;
+        assert!(answer.contains("200"), "{answer}");
+    }
 }
 
 #[tokio::test]

@@ -51,7 +51,7 @@ fn valid_of(part: &str, operation: &str, object: &Value, old: &Value) -> Value {
     response
 }
 
-fn valid(operation: &str, object: &Value, old: &Value) -> Value {
+pub(in super::super) fn valid(operation: &str, object: &Value, old: &Value) -> Value {
     valid_of("", operation, object, old)
 }
 
