@@ -9,7 +9,8 @@ use disklet_core::names::Sha256;
 
 use super::http::{Client, Download, Keeping};
 use super::observer::Stop;
-use super::{Beginning, Observer, Order, PullError, PullErrorKind};
+use super::registry::read_disk;
+use super::{Beginning, Observer, Order, PullError, PullErrorKind, Registry};
 use crate::shown::{printable, short_size};
 use crate::store::{
     Added, Incoming, Provenance, Pulling, Store, StoreError, StoreErrorKind, Validator,
@@ -41,6 +42,18 @@ impl Entry<'_> {
             observer: self.observer,
         };
         Ok(self.take_in(counted, None)?)
+    }
+
+    /// The disk inside an image of a registry.
+    pub(super) fn registry(&self, registry: &Registry) -> Result<Added, PullError> {
+        let (name, retries) = (self.order.image.name(), self.order.retries);
+        let taken = read_disk(registry, name, retries, self.observer, |file| {
+            self.take_in(file.stream, None).map_err(PullError::from)
+        });
+        match taken {
+            Err(_) if self.observer.cancelled() => Err(PullError::cancelled()),
+            taken => Ok(taken?.0),
+        }
     }
 
     /// A file that changes while it comes is begun anew, but not for ever.
