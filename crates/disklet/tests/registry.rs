@@ -123,6 +123,9 @@ fn scratch_without_disk(scratch: &Scratch) -> &Scratch {
 #[test]
 fn an_image_that_is_not_clear_is_refused() {
     let scratch = Scratch::new("registry-unclear");
+    let mut behind = tar(&[("disk/a", &disk(1))]);
+    behind.truncate(behind.len() - 512);
+    behind.extend(b"more".repeat(128));
     for (layer, wanted) in [
         (
             tar(&[("disk/a", &disk(1)), ("disk/b", b"")]),
@@ -165,10 +168,7 @@ fn an_image_that_is_not_clear_is_refused() {
             "a name that is too long",
         ),
         (b"no archive".repeat(100), "no tar archive"),
-        (
-            [tar(&[("disk/a", &disk(1))]), b"more".repeat(200)].concat(),
-            "goes on behind its end",
-        ),
+        (behind, "goes on behind its end"),
         (vec![], "the image has no file in /disk"),
     ] {
         let mut content = Content::default();

@@ -106,9 +106,7 @@ impl fmt::Display for Nowhere {
                 f.write_str("no mapping has the name, and it does not begin with a host")
             }
             Self::InTheClear => f.write_str("a name does not make http be used"),
-            Self::Registry => {
-                f.write_str("images in registries are not pulled for VMs of a cluster yet")
-            }
+            Self::Registry => f.write_str("the name is of an image in a registry"),
             Self::Scheme(scheme) => write!(
                 f,
                 "{scheme}:// is not spoken here, only https:// and http://"
@@ -125,9 +123,6 @@ impl Nowhere {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::InTheClear => "say it with --from http://…, or in a mapping (imageTranslations)",
-            Self::Registry => {
-                "have an administrator take it in on the node: disklet images pull docker://…"
-            }
             _ => {
                 "say with --from where it is, or map the name (imageTranslations, see docs/formats/image-mapping.md)"
             }

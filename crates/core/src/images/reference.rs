@@ -140,6 +140,15 @@ impl Reference {
         self.url(scheme, &format!("blobs/sha256:{digest}"))
     }
 
+    /// By what address the keys of pull secrets know it.
+    pub fn known_as(&self) -> Result<Url, UrlError> {
+        let host = match self.host.as_str() {
+            USUAL => "index.docker.io",
+            host => host,
+        };
+        Url::parse(&format!("https://{host}/{}", self.repository))
+    }
+
     /// The image, pinned to a digest.
     #[must_use]
     pub fn pinned(&self, digest: Sha256) -> Self {

@@ -102,8 +102,10 @@ pub(super) fn pull(config: &Config, args: &PullArgs) -> Result<String, Failure> 
     let added = fetch(config, &order, &teller);
     teller.end();
     let fact = added?.fact;
+    // A digest in the name of an image in a registry is that of the image.
+    let between = if in_registry { " has " } else { "@" };
     Ok(format!(
-        "{}@sha256:{} ({})\n",
+        "{}{between}sha256:{} ({})\n",
         image.name(),
         fact.digest,
         short_size(fact.size.as_bytes())

@@ -74,21 +74,33 @@ impl Origin {
         config: &Config,
         of_cluster: &ImageMapping,
     ) -> Result<Self, PullError> {
-        match found_at(image, config, of_cluster)? {
-            Ok(address) => Ok(Self::Web(Box::new(address))),
-            Err(Nowhere::Registry) => {
-                let mut registry = Registry::of(reference(image)?);
-                registry.transport.networks = Some(config.networks.clone());
-                Ok(Self::Registry(Box::new(registry)))
-            }
-            Err(nowhere) => Err(unknown(&nowhere)),
-        }
+        Ok(match place_of(image, config, of_cluster)? {
+            Place::Web(address) => Self::Web(Box::new(address)),
+            Place::Registry(registry) => Self::Registry(Box::new(registry)),
+        })
     }
 }
 
 /// Equal for the same address, and without its secrets.
-pub(super) fn source_of(address: &Address) -> String {
+fn source_of(address: &Address) -> String {
     Store::hash([b"web ", address.url.request().expose()].concat())
+}
+
+/// Where an image is by its name.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Web(Address),
+    Registry(Registry),
+}
+
+impl Place {
+    /// Equal for the same place, and without its secrets.
+    pub(super) fn source(&self) -> String {
+        match self {
+            Self::Web(address) => source_of(address),
+            Self::Registry(registry) => Store::hash(registry.source()),
+        }
+    }
 }
 
 /// The name of an image in a registry.
@@ -99,39 +111,36 @@ fn reference(image: &ImageName) -> Result<Reference, PullError> {
     })
 }
 
-/// Where the file of an image is by its name.
-pub(super) fn address_of(
-    image: &ImageName,
-    config: &Config,
-    of_cluster: &ImageMapping,
-) -> Result<Address, PullError> {
-    found_at(image, config, of_cluster)?.map_err(|nowhere| unknown(&nowhere))
-}
-
-fn unknown(nowhere: &Nowhere) -> PullError {
-    let what = format!("it is not known where it comes from: {nowhere}");
-    PullError::new(PullErrorKind::Nowhere, what).help(nowhere.remedy())
-}
-
 /// Where an image comes from by its name: as a cluster's mappings say, else as
 /// the administrator's file, which is read anew each time, else as the name
 /// itself says. In the last case not from a network that is closed to VMs.
-fn found_at(
+pub(super) fn place_of(
     image: &ImageName,
     config: &Config,
     of_cluster: &ImageMapping,
-) -> Result<Result<Address, Nowhere>, PullError> {
+) -> Result<Place, PullError> {
     let mut mapping = of_cluster.clone();
     if let Some(path) = &config.image_translations {
         mapping.then(read_mapping(Path::new(path))?);
     }
-    let mut found = mapping.find(image);
-    if let Ok(address) = &mut found
-        && !address.is_mapped
-    {
-        address.transport.networks = Some(config.networks.clone());
+    let networks = || Some(config.networks.clone());
+    match mapping.find(image) {
+        Ok(mut address) => {
+            if !address.is_mapped {
+                address.transport.networks = networks();
+            }
+            Ok(Place::Web(address))
+        }
+        Err(Nowhere::Registry) => {
+            let mut registry = Registry::of(reference(image)?);
+            registry.transport.networks = networks();
+            Ok(Place::Registry(registry))
+        }
+        Err(nowhere) => {
+            let what = format!("it is not known where it comes from: {nowhere}");
+            Err(PullError::new(PullErrorKind::Nowhere, what).help(nowhere.remedy()))
+        }
     }
-    Ok(found)
 }
 
 /// What begins as an address and is none that is spoken here. No more of it is

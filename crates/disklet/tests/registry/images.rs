@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use sha2::Digest;
@@ -90,12 +92,37 @@ impl Content {
 
     /// An image of such layers, the lowest first.
     pub(crate) fn image(&mut self, tag: &str, layers: &[Vec<u8>]) -> Value {
+        let rootfs = layers.iter().map(|it| digest(it)).collect::<Vec<_>>();
+        let config = json!({
+            "architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": rootfs},
+        });
+        let config = self.blob(CONFIG, config.to_string().as_bytes());
         let layers: Vec<_> = layers.iter().map(|it| self.blob(LAYER, it)).collect();
-        let config = self.blob(CONFIG, b"{}");
         let document = json!({
             "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers,
         });
         self.manifest(tag, MANIFEST, &document)
+    }
+
+    /// Writes it as a directory that tools know, with one image in it.
+    pub(crate) fn layout(&self, directory: &Path, tag: &str, named: &Value) {
+        let blobs = directory.join("blobs/sha256");
+        fs::create_dir_all(&blobs).unwrap();
+        let manifests = self
+            .manifests
+            .iter()
+            .map(|(name, (_, bytes))| (name, bytes));
+        for (name, bytes) in self.blobs.iter().chain(manifests) {
+            if let Some(hex) = name.strip_prefix("sha256:") {
+                fs::write(blobs.join(hex), bytes).unwrap();
+            }
+        }
+        let mut named = named.clone();
+        named["annotations"] = json!({"org.opencontainers.image.ref.name": tag});
+        let index = json!({"schemaVersion": 2, "manifests": [named]});
+        fs::write(directory.join("index.json"), index.to_string()).unwrap();
+        let version = json!({"imageLayoutVersion": "1.0.0"});
+        fs::write(directory.join("oci-layout"), version.to_string()).unwrap();
     }
 
     /// Takes away what stands under a digest, and puts something else there.

@@ -127,7 +127,7 @@ impl Session {
                 let mut text = String::from_utf8_lossy(request.expose()).into_owned();
                 text.push(if url.query().is_some() { '&' } else { '?' });
                 text.push_str(&encoded(&wanted));
-                let url = Url::parse(&text).map_err(|why| wrong_realm(client, why))?;
+                let url = Url::parse(&text).map_err(|why| wrong_realm(client, &why))?;
                 Document::of(&client.with_words(url, words), LONGEST_ANSWER)
             }
         };
@@ -139,7 +139,7 @@ impl Session {
 
     /// Who gives tokens, as the registry says.
     fn realm(&self, realm: &str, client: &Client) -> Result<Url> {
-        let url = Url::parse(realm).map_err(|why| wrong_realm(client, why))?;
+        let url = Url::parse(realm).map_err(|why| wrong_realm(client, &why))?;
         if url.scheme() == Scheme::Http && !self.may_be_clear {
             let what = format!(
                 "{}: the registry has tokens from {url}, which is not encrypted, and is not asked",
@@ -148,13 +148,13 @@ impl Session {
             return Err(PullError::new(PullErrorKind::Redirect, what));
         }
         match url.login() {
-            Some(_) => Err(wrong_realm(client, "has a user in it")),
+            Some(_) => Err(wrong_realm(client, &"has a user in it")),
             None => Ok(url),
         }
     }
 }
 
-fn wrong_realm(client: &Client, why: impl std::fmt::Display) -> PullError {
+fn wrong_realm(client: &Client, why: &dyn std::fmt::Display) -> PullError {
     let what = format!(
         "{}: the registry has tokens from an address that {why}",
         client.url()

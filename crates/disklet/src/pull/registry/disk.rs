@@ -19,6 +19,7 @@ use disklet_core::images::layers::{DiskPath, Finder, Node, Outlook, Problem, Ver
 use super::blob::{Blob, Why};
 use super::documents::{Layer, Sort, unsound};
 use super::image::Image;
+use crate::pull::http::Client;
 use crate::pull::{Observer, PullError, PullErrorKind};
 
 type Result<T> = std::result::Result<T, PullError>;
@@ -36,7 +37,7 @@ pub(super) struct Disk<'d> {
 
 enum Course<'d> {
     /// A file by itself.
-    Single(Blob<'d>),
+    Single(Box<Blob<'d>>),
     Layers(Box<Layers<'d>>),
     /// All of it was there, and is right.
     Done,
@@ -47,7 +48,7 @@ enum Course<'d> {
 struct Layers<'d> {
     name: String,
     /// The lowest first.
-    rest: Vec<(&'d Layer, &'d crate::pull::http::Client)>,
+    rest: Vec<(&'d Layer, &'d Client)>,
     current: Option<Tar<Unwrapped<Blob<'d>>>>,
     allowance: Allowance,
     finder: Finder,
@@ -91,7 +92,8 @@ impl<'d> Disk<'d> {
             files if files == image.layers.len() => {
                 let at = the_file(&image.layers, path, &name)?;
                 let (layer, client) = (&image.layers[at], &image.clients[at]);
-                Course::Single(Blob::begin(client, layer, retries, observer, &why)?)
+                let blob = Blob::begin(client, layer, retries, observer, &why)?;
+                Course::Single(Box::new(blob))
             }
             _ => {
                 let what = format!("{name}: the image has layers of a kind that is not known here");
@@ -179,11 +181,7 @@ impl<'d> Layers<'d> {
         }
     }
 
-    fn open(
-        &self,
-        layer: &Layer,
-        client: &'d crate::pull::http::Client,
-    ) -> Result<Tar<Unwrapped<Blob<'d>>>> {
+    fn open(&self, layer: &Layer, client: &'d Client) -> Result<Tar<Unwrapped<Blob<'d>>>> {
         let blob = Blob::begin(client, layer, self.retries, self.observer, &self.why)?;
         let unwrapped = Unwrapped::new(blob, Unwrap::ByMagic);
         let unwrapped = unwrapped.map_err(|error| self.unread(error))?;

@@ -2,7 +2,7 @@
 //! knows that keeps it.
 
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use base64::Engine as _;
@@ -23,6 +23,8 @@ pub enum LoginFrom {
     Nobody,
     /// From a file as Docker has it: this one, else the usual one.
     DockerConfig(Option<PathBuf>),
+    /// Somebody has said it: the value of `Authorization`.
+    Words(Secret),
 }
 
 /// A file or an answer of a helper has no more.
@@ -30,8 +32,10 @@ const LONGEST: u64 = 4 << 20;
 
 impl LoginFrom {
     pub(super) fn login(&self, image: &Reference) -> Result<Option<Login>> {
-        let Self::DockerConfig(said) = self else {
-            return Ok(None);
+        let said = match self {
+            Self::Nobody => return Ok(None),
+            Self::Words(words) => return Ok(Some(Login::Basic(words.clone()))),
+            Self::DockerConfig(said) => said,
         };
         let Some((path, must_be)) = said.clone().map(|path| (path, true)).or_else(usual) else {
             return Ok(None);
@@ -65,7 +69,7 @@ fn usual() -> Option<(PathBuf, bool)> {
     directory.map(|directory| (directory.join("config.json"), false))
 }
 
-fn read(path: &PathBuf) -> io::Result<Vec<u8>> {
+fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path)?;
     file.take(LONGEST).read_to_end(&mut bytes)?;

@@ -89,16 +89,28 @@ pub fn read_image_once<T, E: From<PullError>>(
     observer: &dyn Observer,
     read: impl FnOnce(Passing<'_>) -> Result<T, E>,
 ) -> Result<(T, Reference), E> {
-    read_disk(registry, "the disk", retries, observer, read)
+    read_disk(registry, "the disk", retries, observer, |file, _| {
+        read(file)
+    })
 }
 
-/// The same; `name` is what the disk is called here.
+/// The image that its name stands for now.
+pub(super) fn pinned(
+    registry: &Registry,
+    retries: u32,
+    observer: &dyn Observer,
+) -> Result<Reference, PullError> {
+    Ok(Image::find(registry, retries, observer)?.pinned)
+}
+
+/// The same; `name` is what the disk is called here, and whoever reads it hears the
+/// image's pinned name.
 pub(super) fn read_disk<T, E: From<PullError>>(
     registry: &Registry,
     name: &str,
     retries: u32,
     observer: &dyn Observer,
-    read: impl FnOnce(Passing<'_>) -> Result<T, E>,
+    read: impl FnOnce(Passing<'_>, &Reference) -> Result<T, E>,
 ) -> Result<(T, Reference), E> {
     let image = Image::find(registry, retries, observer)?;
     observer.begins(&Beginning {
@@ -113,7 +125,7 @@ pub(super) fn read_disk<T, E: From<PullError>>(
         stream,
         total: None,
     };
-    match (read(passing), disk.take_failure()) {
+    match (read(passing, &image.pinned), disk.take_failure()) {
         (Ok(done), _) => Ok((done, image.pinned)),
         (Err(_), Some(failure)) => Err(failure.into()),
         (Err(error), None) => Err(error),
