@@ -109,19 +109,19 @@ fn formats(scratch: &Scratch) -> [&'static str; 5] {
 
 /// Pushes a file as an image, whose layers are packed like this.
 fn push(scratch: &Scratch, host: &str, file: &str, packing: &str, tag: &str) {
-    let layout = format!("layout-{file}");
-    if !scratch.path(&layout).exists() {
-        let mut content = Content::default();
-        let layers = [
-            tar(&[("disk/", b""), ("disk/disk.img", b"of a lower layer")]),
-            tar(&[
-                ("etc/motd", b"hello"),
-                ("disk/disk.img", &scratch.read(file)),
-            ]),
-        ];
-        let named = content.image("latest", &layers);
-        content.layout(&scratch.path(&layout), "latest", &named);
-    }
+    let layout = format!("layout-{file}-{tag}");
+    let mut content = Content::default();
+    // skopeo packs nothing that it remembers to be there.
+    let mark = format!("{host} {packing}");
+    let layers = [
+        tar(&[("etc/mark", mark.as_bytes()), ("disk/disk.img", b"lower")]),
+        tar(&[
+            ("etc/motd", mark.as_bytes()),
+            ("disk/disk.img", &scratch.read(file)),
+        ]),
+    ];
+    let named = content.image("latest", &layers);
+    content.layout(&scratch.path(&layout), "latest", &named);
     let how = match packing {
         "none" => "--preserve-digests".to_owned(),
         packing => format!("--format oci --dest-compress-format {packing}"),
