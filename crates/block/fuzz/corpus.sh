@@ -4,7 +4,7 @@
 #   corpus.sh DIRECTORY
 set -euo pipefail
 corpus=$1
-mkdir -p "$corpus"/{header,tables,compressed,check,stream}
+mkdir -p "$corpus"/{header,tables,compressed,check,stream,tar}
 
 number=0
 for options in cluster_size=512 cluster_size=1k,compat=0.10 cluster_size=512,refcount_bits=1 \
@@ -43,3 +43,17 @@ for kind in zlib zstd; do
     rm "$image"
 done
 echo "$number images"
+
+# Archives of each form, of files, links, long names and holes.
+tree=$(mktemp -d)
+mkdir -p "$tree/disk"
+echo data >"$tree/disk/disk.img"
+ln -s ../disk "$tree/disk/link"
+ln "$tree/disk/disk.img" "$tree/disk/other"
+echo more >"$tree/$(printf 'long%.0s' {1..40})"
+truncate -s 64k "$tree/disk/holes"
+for form in v7 oldgnu gnu ustar posix; do
+    tar -C "$tree" --format "$form" --sparse -cf "$corpus/tar/$form" . 2>/dev/null || rm -f "$corpus/tar/$form"
+    ! [[ -e $corpus/tar/$form ]] || printf '\x01' >>"$corpus/tar/$form"
+done
+rm -r "$tree"

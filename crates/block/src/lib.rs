@@ -18,4 +18,5 @@ pub mod qcow2;
 pub mod root;
 pub mod stream;
 pub mod sys;
+pub mod tar;
 pub mod zero;

@@ -251,6 +251,10 @@ impl ImageName {
     /// images; it is no part of the image's own name.
     const PREFIX: &str = "virtlet.cloud/";
 
+    /// How the names of images in registries begin. A digest in such a name is that
+    /// of the image, and of no file.
+    const REGISTRY: &str = "docker://";
+
     /// Checks an image name.
     pub fn parse(text: &str) -> Result<Self, ImageNameError> {
         if text.is_empty() {
@@ -282,9 +286,10 @@ impl ImageName {
         if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(ImageNameError::Component);
         }
+        let bare = text.strip_prefix(Self::PREFIX).unwrap_or(text);
         Ok(Self {
+            digest: digest.filter(|_| !bare.starts_with(Self::REGISTRY)),
             written: text.to_owned(),
-            digest,
         })
     }
 
@@ -302,13 +307,16 @@ impl ImageName {
         &self.written
     }
 
-    /// The name without Virtlet's prefix and without the digest.
+    /// The name without Virtlet's prefix and without the digest of its file.
     #[must_use]
     pub fn name(&self) -> &str {
         let name = self
             .written
             .strip_prefix(Self::PREFIX)
             .unwrap_or(&self.written);
+        if name.starts_with(Self::REGISTRY) {
+            return name;
+        }
         name.split_once('@').map_or(name, |(name, _)| name)
     }
 
@@ -377,6 +385,11 @@ mod tests {
         let image = ImageName::parse(&format!("virtlet.cloud/foobar@sha256:{hex}")).unwrap();
         assert_eq!(image.name(), "foobar");
         assert_eq!(image.digest().unwrap().to_string(), hex);
+        let pinned = format!("docker://host:5000/x@sha256:{hex}");
+        for written in [pinned.clone(), format!("virtlet.cloud/{pinned}")] {
+            let image = ImageName::parse(&written).unwrap();
+            assert_eq!((image.name(), image.digest()), (pinned.as_str(), None));
+        }
         assert_eq!(
             ImageName::parse("https://host/x.img").unwrap().name(),
             "https://host/x.img"

@@ -12,6 +12,7 @@ mod plan;
 mod plugin;
 mod populate;
 mod refusal;
+mod registry;
 mod uninstall;
 mod webhook;
 

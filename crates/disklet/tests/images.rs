@@ -13,12 +13,16 @@ mod coming_in;
 mod housekeeping;
 #[path = "images/library.rs"]
 mod library;
+#[path = "registry/images.rs"]
+mod made;
 #[path = "images/mapping.rs"]
 mod mapping;
 #[path = "images/parts.rs"]
 mod parts;
 #[path = "images/planned.rs"]
 mod planned;
+#[path = "images/registries.rs"]
+mod registries;
 #[path = "images/resumed.rs"]
 mod resumed;
 #[path = "images/rights.rs"]

@@ -30,7 +30,7 @@ mod unpack;
 mod window;
 
 pub use action::{Action, Carry};
-pub use decode::{Unwrap, Wrapping};
+pub use decode::{Unwrap, Unwrapped, Wrapping};
 pub use placer::Placer;
 
 use std::io::Read;

@@ -170,7 +170,8 @@ fn of_docker(config: &[u8], below: Option<&str>) -> Result<Vec<(Servers, Secret)
     Ok(found)
 }
 
-fn login(entry: &Value) -> Option<Secret> {
+/// A user and a password, as the value of `Authorization`.
+pub(super) fn login(entry: &Value) -> Option<Secret> {
     let auth = entry["auth"].as_str().filter(|auth| !auth.is_empty());
     let words = match auth {
         Some(auth) => BASE64

@@ -3,9 +3,12 @@
 
 mod access;
 mod collect;
+mod docker_config;
 mod keyring;
+pub mod layers;
 mod objects;
 mod read;
+mod reference;
 mod transport;
 
 use std::collections::BTreeMap;
@@ -19,9 +22,11 @@ use crate::url::{Scheme, Url, UrlError};
 
 pub use access::{Access, Came, Here, PullPolicy, Step, next_step};
 pub use collect::{ImageGc, Room, Unused};
+pub use docker_config::{DockerConfig, Known};
 pub use keyring::{Credential, Keyring, SERVER};
 pub use objects::{MappingObjects, Verdict};
 pub use read::KIND as MAPPING_KIND;
+pub use reference::{Reference, ReferenceError};
 pub use transport::{ClientCertificate, Pem, Tls, Transport};
 
 /// What all files of a mapping say.
@@ -84,7 +89,7 @@ pub enum Nowhere {
     Unknown,
     /// The name is an address to which http would be spoken.
     InTheClear,
-    /// The name is an image of a registry, by how it begins.
+    /// The name is that of an image in a registry, which is asked in another way.
     Registry,
     /// The name begins as addresses do to which nothing is spoken here.
     Scheme(String),
@@ -101,7 +106,7 @@ impl fmt::Display for Nowhere {
                 f.write_str("no mapping has the name, and it does not begin with a host")
             }
             Self::InTheClear => f.write_str("a name does not make http be used"),
-            Self::Registry => f.write_str("images in registries cannot be pulled yet"),
+            Self::Registry => f.write_str("the name is of an image in a registry"),
             Self::Scheme(scheme) => write!(
                 f,
                 "{scheme}:// is not spoken here, only https:// and http://"
@@ -190,7 +195,7 @@ fn by_name(name: &str) -> Result<Address, Nowhere> {
     let url = match name.split_once("://") {
         Some((scheme, _)) => match scheme.to_ascii_lowercase().as_str() {
             "https" | "http" => Url::parse(name).map_err(Nowhere::Name)?,
-            "docker" | "oci" => return Err(Nowhere::Registry),
+            "docker" => return Err(Nowhere::Registry),
             other => return Err(Nowhere::Scheme(other.to_owned())),
         },
         None => {

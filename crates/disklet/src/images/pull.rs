@@ -8,9 +8,11 @@ use disklet::pull::{Order, Origin, PullError, Teller, pull as fetch};
 use disklet::report::with_causes;
 use disklet::shown::short_size;
 use disklet_core::config::Config;
+use disklet_core::images::Reference;
 use disklet_core::units::{ByteSize, parse_quantity};
 
 use super::{Failure, image_name};
+use crate::registry::RegistryOptions;
 
 /// Take an image into the store
 ///
@@ -19,6 +21,9 @@ use super::{Failure, image_name};
 /// docs/formats/image-mapping.md), else by https from the host that its name
 /// begins with. A lost connection is taken up again where it was lost, also by
 /// a later pull.
+///
+/// docker://HOST/NAME:TAG is an image in a registry: the disk inside it is taken,
+/// the only file of its /disk or what --path says.
 ///
 /// The file may be qcow2 or raw, inside gzip, xz or zstd or not; the store
 /// keeps its disk raw, with holes. An image that names other files is
@@ -29,8 +34,8 @@ pub(super) struct PullArgs {
     /// Its name, as manifests have it; with @sha256:… the file must have
     /// that digest
     name: String,
-    /// Where it comes from: a file, an address (https://… or http://…), or -
-    /// for standard input
+    /// Where it comes from: a file, an address (https://… or http://…), an image
+    /// in a registry (docker://…), or - for standard input
     #[arg(long, value_name = "FILE|URL|-")]
     from: Option<String>,
     /// Refuse disks that are larger
@@ -42,12 +47,15 @@ pub(super) struct PullArgs {
     /// How to tell how far it has come
     #[arg(long, value_enum, default_value_t = ProgressForm::Auto)]
     progress: ProgressForm,
+    #[command(flatten)]
+    registry: RegistryOptions,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   disklet images pull download.cirros-cloud.net/0.6.2/cirros-0.6.2-x86_64-disk.img
   disklet images pull virtlet.cloud/debian --from https://host.example/debian.qcow2
+  disklet images pull docker://registry.example/vms/debian:12
   xz -dc disk.xz | disklet images pull virtlet.cloud/mine --from -
 
 Proxies are taken from https_proxy, http_proxy, all_proxy and no_proxy.";
@@ -59,13 +67,31 @@ fn size(text: &str) -> Result<ByteSize, String> {
 pub(super) fn pull(config: &Config, args: &PullArgs) -> Result<String, Failure> {
     let image = image_name(&args.name)?;
     // What is wrong with it is not said by clap, who would show a password.
-    let from = args.from.as_deref().map(Origin::parse).transpose();
+    let in_registry = image.name().starts_with(Reference::PREFIX);
+    let from = match &args.from {
+        // By its name alone, what it is called with says less.
+        None if in_registry && !args.registry.is_empty() => Some(image.name()),
+        from => from.as_deref(),
+    };
+    let from = from.map(Origin::parse).transpose();
     let from = from.map_err(|why| Failure::new(format!("--from: {why}")))?;
     if from == Some(Origin::StandardInput) && io::stdin().is_terminal() {
         return Err(Failure::new(
             "standard input is a terminal: give it an image, as with < or a pipe",
         ));
     }
+    let from = match from {
+        Some(Origin::Registry(registry)) => {
+            let registry = args.registry.apply(*registry);
+            Some(Origin::Registry(Box::new(registry)))
+        }
+        None if in_registry => None,
+        _ if !args.registry.is_empty() => {
+            return Err(Failure::new("this is no image in a registry")
+                .help("the names of those begin with docker://; a web server's credentials are said in a transport, see docs/formats/image-mapping.md"));
+        }
+        from => from,
+    };
     let order = Order {
         from,
         most: args.max_size,
@@ -76,8 +102,10 @@ pub(super) fn pull(config: &Config, args: &PullArgs) -> Result<String, Failure> 
     let added = fetch(config, &order, &teller);
     teller.end();
     let fact = added?.fact;
+    // A digest in the name of an image in a registry is that of the image.
+    let between = if in_registry { " has " } else { "@" };
     Ok(format!(
-        "{}@sha256:{} ({})\n",
+        "{}{between}sha256:{} ({})\n",
         image.name(),
         fact.digest,
         short_size(fact.size.as_bytes())

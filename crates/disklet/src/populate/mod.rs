@@ -1,6 +1,7 @@
 //! `disklet populate`: fills a volume, and is done.
 
 mod http;
+mod registry;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use disklet_core::names::Sha256;
 use disklet_core::units::{ByteSize, parse_quantity};
 
 use http::HttpArgs;
+use registry::RegistryArgs;
 
 /// Fill a volume with a disk, and end when that is durable
 ///
@@ -36,6 +38,7 @@ pub(crate) struct PopulateArgs {
 #[derive(Debug, Subcommand)]
 enum PopulateCommand {
     Http(HttpArgs),
+    Registry(RegistryArgs),
 }
 
 /// Where the disk goes.
@@ -139,6 +142,7 @@ impl From<PullError> for Failure {
 pub(crate) fn run(args: &PopulateArgs) -> ExitCode {
     let outcome = match &args.command {
         PopulateCommand::Http(args) => http::populate(args),
+        PopulateCommand::Registry(args) => registry::populate(args),
     };
     match outcome {
         Ok(told) => print(told.as_bytes(), "the result"),

@@ -4,12 +4,13 @@ use std::io::{self, Read};
 
 use disklet_block::image::Format;
 use disklet_block::stream::Wrapping;
-use disklet_core::images::Address;
+use disklet_core::images::{Address, Reference};
 use disklet_core::names::Sha256;
 
 use super::http::{Client, Download, Keeping};
 use super::observer::Stop;
-use super::{Beginning, Observer, Order, PullError, PullErrorKind};
+use super::registry::read_disk;
+use super::{Beginning, Observer, Order, PullError, PullErrorKind, Registry};
 use crate::shown::{printable, short_size};
 use crate::store::{
     Added, Incoming, Provenance, Pulling, Store, StoreError, StoreErrorKind, Validator,
@@ -41,6 +42,21 @@ impl Entry<'_> {
             observer: self.observer,
         };
         Ok(self.take_in(counted, None)?)
+    }
+
+    /// The disk inside an image of a registry.
+    pub(super) fn registry(&self, registry: &Registry) -> Result<Added, PullError> {
+        let (name, retries) = (self.order.image.name(), self.order.retries);
+        let taken = read_disk(registry, name, retries, self.observer, |file, pinned| {
+            let by_name = self.order.from.is_none();
+            let validator = by_name.then(|| version_of(pinned)).flatten();
+            self.take_in(file.stream, validator)
+                .map_err(PullError::from)
+        });
+        match taken {
+            Err(_) if self.observer.cancelled() => Err(PullError::cancelled()),
+            taken => Ok(taken?.0),
+        }
     }
 
     /// A file that changes while it comes is begun anew, but not for ever.
@@ -172,6 +188,12 @@ impl Entry<'_> {
         }
         Ok(added)
     }
+}
+
+/// By what an image is known again: the digest that its tag stood for.
+pub(super) fn version_of(pinned: &Reference) -> Option<Validator> {
+    let digest = pinned.digest()?;
+    Some(Validator::Etag(format!("\"sha256:{digest}\"")))
 }
 
 /// Refuses what a server calls a page, unless its first bytes are an image's;

@@ -46,6 +46,12 @@ pub enum PullErrorKind {
     Protocol,
     /// It is larger than it may be.
     TooLarge,
+    /// It has not the digest that it must have.
+    Digest,
+    /// What is there contradicts itself, or is of a form that is not known here.
+    Unsound,
+    /// A container image has no disk in it, or it cannot be told which.
+    NoDisk,
     /// Whoever wanted it does not want it any more.
     Cancelled,
     /// The store did not take it.

@@ -1,4 +1,4 @@
-//! Fetching images into the store: from a file, a pipe or a web server.
+//! Fetching images into the store: from a file, a pipe, a web server or a registry.
 
 mod entry;
 mod error;
@@ -7,6 +7,7 @@ mod http;
 mod observer;
 mod origin;
 mod passing;
+mod registry;
 mod tenant;
 
 use std::fs::File;
@@ -26,6 +27,7 @@ pub use http::WebDisk;
 pub use observer::{Beginning, Observer, Teller};
 pub use origin::Origin;
 pub use passing::{Passing, read_once};
+pub use registry::{LoginFrom, Platform, Registry, read_image_once};
 pub use tenant::{Tenant, ensure_for};
 
 /// An image that shall come into the store.
@@ -134,7 +136,7 @@ fn pull_from(
     };
     let digest = match &origin {
         Origin::Web(address) => demanded(order.image, address)?,
-        Origin::File(_) | Origin::StandardInput => order.image.digest(),
+        Origin::File(_) | Origin::StandardInput | Origin::Registry(_) => order.image.digest(),
     };
     let source = origin.hash();
     let opened = Opened::of(origin)?;
@@ -174,6 +176,7 @@ fn pull_from(
         Opened::File(file, length, name) => entry.plain(file, &name, Some(length)),
         Opened::StandardInput(input) => entry.plain(input, "standard input", None),
         Opened::Web(address) => entry.web(&address),
+        Opened::Registry(registry) => entry.registry(&registry),
     };
     pulling.finish();
     outcome.map_err(|error| match by_name {
@@ -189,7 +192,11 @@ fn found_by_name(error: PullError, image: &ImageName) -> PullError {
         PullErrorKind::NotFound | PullErrorKind::Page | PullErrorKind::Denied
     );
     if is_elsewhere && looks_like_registry(image.name()) {
-        return error.help("images in registries cannot be pulled yet; say with --from where the disk's file is, or map the name (imageTranslations, see docs/formats/image-mapping.md)");
+        let help = format!(
+            "if it is an image in a registry, its name here is docker://{}; else say with --from where the disk's file is, or map the name (imageTranslations, see docs/formats/image-mapping.md)",
+            image.name()
+        );
+        return error.help(help);
     }
     match error.kind() {
         PullErrorKind::NotFound => {
@@ -219,6 +226,7 @@ enum Opened {
     File(File, u64, String),
     StandardInput(Stdin),
     Web(Box<Address>),
+    Registry(Box<Registry>),
 }
 
 impl Opened {
@@ -230,6 +238,7 @@ impl Opened {
             }
             Origin::StandardInput => Self::StandardInput(file::standard_input()?),
             Origin::Web(address) => Self::Web(address),
+            Origin::Registry(registry) => Self::Registry(registry),
         })
     }
 }

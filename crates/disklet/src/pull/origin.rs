@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use disklet_core::config::Config;
 use disklet_core::diag::{Diagnostics, shortened};
-use disklet_core::images::{Address, ImageMapping, Transport};
+use disklet_core::images::{Address, ImageMapping, Nowhere, Reference, Transport};
 use disklet_core::names::ImageName;
 use disklet_core::url::Url;
 
-use super::{PullError, PullErrorKind};
+use super::{PullError, PullErrorKind, Registry};
 use crate::manifests::{DiagnosticsFormat, inputs};
 use crate::report::report;
 use crate::store::Store;
 
-/// Where an image comes from. Registries will be one more.
+/// Where an image comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A file of this machine.
@@ -22,6 +22,8 @@ pub enum Origin {
     StandardInput,
     /// A web server.
     Web(Box<Address>),
+    /// A registry of container images.
+    Registry(Box<Registry>),
 }
 
 impl Origin {
@@ -34,6 +36,10 @@ impl Origin {
             let start = text.get(..scheme.len());
             start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
         };
+        if text.starts_with(Reference::PREFIX) {
+            let reference = Reference::parse(text).map_err(|why| format!("the name {why}"))?;
+            return Ok(Self::Registry(Box::new(Registry::of(reference))));
+        }
         if !begins("http://") && !begins("https://") {
             return refuse_scheme(text).map(|()| Self::File(Path::new(text).to_owned()));
         }
@@ -56,6 +62,7 @@ impl Origin {
                 let path = path.canonicalize().ok()?;
                 [b"file ", path.as_os_str().as_encoded_bytes()].concat()
             }
+            Self::Registry(registry) => registry.source().into_bytes(),
             Self::Web(address) => return Some(source_of(address)),
         };
         Some(Store::hash(text))
@@ -67,39 +74,73 @@ impl Origin {
         config: &Config,
         of_cluster: &ImageMapping,
     ) -> Result<Self, PullError> {
-        let address = address_of(image, config, of_cluster)?;
-        Ok(Self::Web(Box::new(address)))
+        Ok(match place_of(image, config, of_cluster)? {
+            Place::Web(address) => Self::Web(Box::new(address)),
+            Place::Registry(registry) => Self::Registry(Box::new(registry)),
+        })
     }
 }
 
 /// Equal for the same address, and without its secrets.
-pub(super) fn source_of(address: &Address) -> String {
+fn source_of(address: &Address) -> String {
     Store::hash([b"web ", address.url.request().expose()].concat())
+}
+
+/// Where an image is by its name.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Web(Address),
+    Registry(Registry),
+}
+
+impl Place {
+    /// Equal for the same place, and without its secrets.
+    pub(super) fn source(&self) -> String {
+        match self {
+            Self::Web(address) => source_of(address),
+            Self::Registry(registry) => Store::hash(registry.source()),
+        }
+    }
+}
+
+/// The name of an image in a registry.
+fn reference(image: &ImageName) -> Result<Reference, PullError> {
+    Reference::parse(image.name()).map_err(|why| {
+        let what = format!("it is not known where it comes from: the name {why}");
+        PullError::new(PullErrorKind::Nowhere, what)
+    })
 }
 
 /// Where an image comes from by its name: as a cluster's mappings say, else as
 /// the administrator's file, which is read anew each time, else as the name
 /// itself says. In the last case not from a network that is closed to VMs.
-pub(super) fn address_of(
+pub(super) fn place_of(
     image: &ImageName,
     config: &Config,
     of_cluster: &ImageMapping,
-) -> Result<Address, PullError> {
+) -> Result<Place, PullError> {
     let mut mapping = of_cluster.clone();
     if let Some(path) = &config.image_translations {
         mapping.then(read_mapping(Path::new(path))?);
     }
-    let mut address = mapping.find(image).map_err(|nowhere| {
-        PullError::new(
-            PullErrorKind::Nowhere,
-            format!("it is not known where it comes from: {nowhere}"),
-        )
-        .help(nowhere.remedy())
-    })?;
-    if !address.is_mapped {
-        address.transport.networks = Some(config.networks.clone());
+    let networks = || Some(config.networks.clone());
+    match mapping.find(image) {
+        Ok(mut address) => {
+            if !address.is_mapped {
+                address.transport.networks = networks();
+            }
+            Ok(Place::Web(address))
+        }
+        Err(Nowhere::Registry) => {
+            let mut registry = Registry::of(reference(image)?);
+            registry.transport.networks = networks();
+            Ok(Place::Registry(registry))
+        }
+        Err(nowhere) => {
+            let what = format!("it is not known where it comes from: {nowhere}");
+            Err(PullError::new(PullErrorKind::Nowhere, what).help(nowhere.remedy()))
+        }
     }
-    Ok(address)
 }
 
 /// What begins as an address and is none that is spoken here. No more of it is
@@ -123,8 +164,8 @@ fn refuse_scheme(text: &str) -> Result<(), String> {
                 shortened(path)
             )
         }
-        "docker" | "oci" => "images in registries cannot be pulled yet\n  \
-             help: give the disk's file, or its address at a web server: https://…"
+        "oci" => "oci:// is not spoken here\n  \
+             help: an image in a registry is docker://HOST/NAME:TAG"
             .to_owned(),
         other => format!(
             "{}:// is not spoken here, only https:// and http://\n  \

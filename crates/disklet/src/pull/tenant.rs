@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 
 use disklet_core::config::Config;
 use disklet_core::facts::ImageFact;
-use disklet_core::images::{
-    Access, Address, Came, Credential, Here, Keyring, PullPolicy, Step, next_step,
-};
+use disklet_core::images::{Access, Came, Credential, Here, Keyring, PullPolicy, Step, next_step};
 use disklet_core::names::Sha256;
 
-use super::entry::Entry;
+use super::entry::{Entry, version_of};
 use super::http::Client;
-use super::origin::{address_of, source_of};
-use super::{Observer, Order, PullError, PullErrorKind, about, demanded, found_by_name};
+use super::origin::{Place, place_of};
+use super::registry::pinned;
+use super::{LoginFrom, Observer, Order, PullError, PullErrorKind, about, demanded, found_by_name};
 use crate::report::with_causes;
 use crate::store::{Named, Provenance, Pulling, Store};
 
@@ -37,17 +36,16 @@ pub fn ensure_for(
     order: &Order<'_>,
     observer: &dyn Observer,
 ) -> Result<ImageFact> {
-    let address = address_of(order.image, config, &order.mapping);
+    let place = place_of(order.image, config, &order.mapping);
     let want = Want {
         store: Store::configured(config),
         secrets: tenant.keyring.secrets(),
-        source: address.as_ref().ok().map(source_of),
+        source: place.as_ref().ok().map(Place::source),
         tenant,
         order,
         observer,
     };
-    want.have(address)
-        .map_err(|error| about(order.image, error))
+    want.have(place).map_err(|error| about(order.image, error))
 }
 
 struct Want<'w> {
@@ -68,7 +66,7 @@ struct Found {
 }
 
 impl Want<'_> {
-    fn have(&self, address: Result<Address>) -> Result<ImageFact> {
+    fn have(&self, place: Result<Place>) -> Result<ImageFact> {
         if let Some(fact) = self.by_digest()? {
             return Ok(fact);
         }
@@ -78,13 +76,16 @@ impl Want<'_> {
             (Step::Refuse, _) => return Err(not_here()),
             _ => {}
         }
-        let address = address?;
+        let place = place?;
         let name = self.order.image.name();
-        let digest = demanded(self.order.image, &address)?;
+        let digest = match &place {
+            Place::Web(address) => demanded(self.order.image, address)?,
+            Place::Registry(_) => self.order.image.digest(),
+        };
         let pulling = self.store.pulling(name, || self.observer.waits(name))?;
         let errand = Errand {
             want: self,
-            address: &address,
+            place: &place,
             digest,
             pulling: &pulling,
         };
@@ -130,7 +131,7 @@ impl Want<'_> {
 /// A way to the server, while nobody else is on it for the same name.
 struct Errand<'e> {
     want: &'e Want<'e>,
-    address: &'e Address,
+    place: &'e Place,
     digest: Option<Sha256>,
     pulling: &'e Pulling,
 }
@@ -163,8 +164,15 @@ impl Errand<'_> {
         let Some(validator) = &named.validator else {
             return Ok(false);
         };
-        self.by_any_credential(|address, secret| {
-            let is_same = Client::new(address)?.has_still(validator)?;
+        let order = self.want.order;
+        self.by_any_credential(|place, secret| {
+            let is_same = match place {
+                Place::Web(address) => Client::new(address)?.has_still(validator)?,
+                Place::Registry(registry) => {
+                    let now = pinned(registry, order.retries, self.want.observer)?;
+                    version_of(&now).as_ref() == Some(validator)
+                }
+            };
             if is_same {
                 self.want.store.grant(named, secret)?;
             }
@@ -173,7 +181,7 @@ impl Errand<'_> {
     }
 
     fn fetch(&self) -> Result<ImageFact> {
-        self.by_any_credential(|address, secret| {
+        self.by_any_credential(|place, secret| {
             let entry = Entry {
                 store: &self.want.store,
                 order: self.want.order,
@@ -186,24 +194,32 @@ impl Errand<'_> {
                 pulling: self.pulling,
                 observer: self.want.observer,
             };
-            Ok(entry.web(address)?.fact)
+            let added = match place {
+                Place::Web(address) => entry.web(address)?,
+                Place::Registry(registry) => entry.registry(registry)?,
+            };
+            Ok(added.fact)
         })
     }
 
     /// Tries the tenant's credentials for the server, one after the other. An
     /// administrator's are for everybody.
-    fn by_any_credential<T>(&self, act: impl Fn(&Address, Option<&str>) -> Result<T>) -> Result<T> {
-        let theirs: Vec<&Credential> = match self.address.has_credentials() {
-            true => Vec::new(),
-            false => self.want.tenant.keyring.of(&self.address.url),
+    fn by_any_credential<T>(&self, act: impl Fn(&Place, Option<&str>) -> Result<T>) -> Result<T> {
+        let keyring = self.want.tenant.keyring;
+        let theirs: Vec<&Credential> = match self.place {
+            Place::Web(address) if address.has_credentials() => Vec::new(),
+            Place::Web(address) => keyring.of(&address.url),
+            Place::Registry(registry) => match registry.reference.known_as() {
+                Ok(url) => keyring.of(&url),
+                Err(_) => Vec::new(),
+            },
         };
         let Some((last, others)) = theirs.split_last() else {
-            return act(self.address, None);
+            return act(&as_whom(self.place, None), None);
         };
         let with = |credential: &Credential| {
-            let mut address = self.address.clone();
-            address.transport.authorization = Some(credential.authorization.clone());
-            act(&address, Some(&credential.secret))
+            let place = as_whom(self.place, Some(credential));
+            act(&place, Some(&credential.secret))
         };
         for credential in others {
             match with(credential) {
@@ -213,6 +229,21 @@ impl Errand<'_> {
         }
         with(last)
     }
+}
+
+/// The same place, with a tenant's credential. The node's own logins at registries
+/// are no tenant's.
+fn as_whom(place: &Place, credential: Option<&Credential>) -> Place {
+    let words = credential.map(|credential| credential.authorization.clone());
+    let mut place = place.clone();
+    match (&mut place, words) {
+        (Place::Web(address), Some(words)) => address.transport.authorization = Some(words),
+        (Place::Web(_), None) => {}
+        (Place::Registry(registry), words) => {
+            registry.login = words.map_or(LoginFrom::Nobody, LoginFrom::Words);
+        }
+    }
+    place
 }
 
 /// The same words whether it is there or not: it may be another tenant's.

@@ -43,7 +43,7 @@ fn names_lead_where_the_mapping_says() {
     // Which is how images in registries are called.
     let told = scratch.fails(&["pull", "mirror/centos/8-02:latest"]);
     assert!(
-        told.contains("help: images in registries cannot be pulled yet"),
+        told.contains("help: if it is an image in a registry, its name here is docker://mirror/centos/8-02:latest"),
         "{told}"
     );
     let told = scratch.fails(&["pull", "fedora"]);

@@ -20,8 +20,8 @@ use crate::tls::{path, server};
 
 /// Remembers what was fetched, and what could not be asked for.
 #[derive(Default)]
-struct Seen {
-    begun: AtomicU32,
+pub(crate) struct Seen {
+    pub(crate) begun: AtomicU32,
     stale: Mutex<Vec<String>>,
 }
 
@@ -44,7 +44,7 @@ struct Node {
 }
 
 /// Who has the password of this name: users of the server have their own.
-fn keyring(server: &Server, user: &str) -> Keyring {
+pub(crate) fn keyring(server: &Server, user: &str) -> Keyring {
     let mut keyring = Keyring::default();
     if user.is_empty() {
         return keyring;

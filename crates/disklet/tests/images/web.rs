@@ -120,8 +120,8 @@ fn what_a_user_meets_is_told_in_one_message_and_nothing_stays() {
             "error: --from: file:// is not needed\n  help: give the path alone: --from /srv/x.img\n",
         ),
         (
-            "docker://host/x".to_owned(),
-            "error: --from: images in registries cannot be pulled yet\n  help: give the disk's file",
+            "oci://host/x".to_owned(),
+            "error: --from: oci:// is not spoken here\n  help: an image in a registry is docker://",
         ),
     ] {
         let told = scratch.fails(&["pull", "one", "--retries", "1", "--from", &from]);
@@ -217,8 +217,8 @@ fn without_an_address_the_name_must_be_one() {
             "…: its name is longer than 1024 characters",
         ),
         (
-            "docker://host.example/x",
-            "it is not known where it comes from: images in registries cannot be pulled yet\n  help: say with --from",
+            "docker://host.example/X",
+            "it is not known where it comes from: the name has no repository in it",
         ),
         (
             "ftp://host.example/x",

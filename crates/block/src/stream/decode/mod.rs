@@ -4,8 +4,11 @@
 //! [`Decoder`] feeds one from a reader.
 
 mod gzip;
+mod unwrapped;
 mod xz;
 mod zstd;
+
+pub use unwrapped::Unwrapped;
 
 use std::io::Read;
 
@@ -155,6 +158,11 @@ impl<R: Read> Decoder<R> {
             }
         }
         Ok(filled)
+    }
+
+    /// What it reads from.
+    fn into_reader(self) -> R {
+        self.reader
     }
 
     /// Reads more behind what is left.

@@ -18,7 +18,7 @@ use crate::pull::{PullError, PullErrorKind};
 type Result<T> = std::result::Result<T, PullError>;
 
 /// Certificates, read once for all connections of a pull.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Certificates {
     roots: RootCerts,
     client: Option<ClientCert>,

@@ -1,6 +1,7 @@
 //! One request for a file, redirects followed.
 
 use std::io;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +14,7 @@ use ureq::{Agent, Body};
 use super::agent::{Certificates, agent, small_file};
 use super::answer::{Answer, length_without_part, wrong_part};
 use super::judging::Closed;
+use super::session::Session;
 use crate::pull::{PullError, PullErrorKind};
 use crate::store::Validator;
 
@@ -25,13 +27,20 @@ pub(in crate::pull) struct Client {
     certificates: Certificates,
     /// The value of `Authorization`.
     authorization: Option<Secret>,
+    /// Of a registry, who we are there.
+    session: Option<Arc<Session>>,
+    /// What sort of answer is wanted.
+    accept: Option<&'static str>,
+    /// Whether what the address stands for never changes.
+    is_by_digest: bool,
 }
 
 /// The rest of a file that is still the same.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rest<'v> {
     pub(super) from: u64,
-    pub(super) validator: &'v Validator,
+    /// None if the address itself says what it is of.
+    pub(super) validator: Option<&'v Validator>,
 }
 
 /// What a server is asked for.
@@ -58,7 +67,63 @@ impl Client {
             certificates: Certificates::read(&transport.tls)?,
             address: address.clone(),
             authorization,
+            session: None,
+            accept: None,
+            is_by_digest: false,
         })
+    }
+
+    /// The same at another address of a registry.
+    pub(in crate::pull) fn at(&self, url: Url, session: &Arc<Session>) -> Self {
+        let address = Address {
+            url,
+            ..self.address.clone()
+        };
+        Self {
+            certificates: self.certificates.clone(),
+            authorization: None,
+            session: Some(session.clone()),
+            accept: None,
+            is_by_digest: false,
+            address,
+        }
+    }
+
+    /// The same, telling the server this alone.
+    pub(super) fn with_words(&self, url: Url, authorization: Option<Secret>) -> Self {
+        let address = Address {
+            url,
+            ..self.address.clone()
+        };
+        Self {
+            certificates: self.certificates.clone(),
+            authorization,
+            session: None,
+            accept: None,
+            is_by_digest: false,
+            address,
+        }
+    }
+
+    /// What sort of answer is wanted.
+    pub(in crate::pull) fn accepting(self, accept: &'static str) -> Self {
+        Self {
+            accept: Some(accept),
+            ..self
+        }
+    }
+
+    /// The address has a digest in it.
+    pub(in crate::pull) fn by_digest(self) -> Self {
+        Self {
+            is_by_digest: true,
+            ..self
+        }
+    }
+
+    /// Whether what the address stands for never changes.
+    pub(super) fn is_by_digest(&self) -> bool {
+        self.is_by_digest
     }
 
     pub(in crate::pull) fn url(&self) -> &Url {
@@ -97,7 +162,14 @@ impl Client {
         let mut url = self.address.url.clone();
         let most = self.address.transport.max_redirects;
         for _ in 0..=most {
-            let response = self.ask(&url, asked)?;
+            let mut response = self.ask(&url, asked)?;
+            if let Some(session) = &self.session
+                && response.status().as_u16() == 401
+                && self.trusts(&url)
+                && session.challenged(response.headers(), self)?
+            {
+                response = self.ask(&url, asked)?;
+            }
             match response.status().as_u16() {
                 301 | 302 | 303 | 307 | 308 => url = redirected(&url, &response)?,
                 _ => return Ok((url, response)),
@@ -134,15 +206,21 @@ impl Client {
         let asked = url.request();
         let asked = String::from_utf8_lossy(asked.expose()).into_owned();
         let mut request = agent.get(asked);
-        if let Some(words) = self.authorization.as_ref().filter(|_| self.trusts(url)) {
+        if self.trusts(url)
+            && let Some(words) = self.words()
+        {
             request = request.header(header::AUTHORIZATION, words.expose());
+        }
+        if let Some(accept) = self.accept {
+            request = request.header(header::ACCEPT, accept);
         }
         match asked_for {
             Asked::All => {}
             Asked::Rest(rest) => {
-                request = request
-                    .header(header::RANGE, format!("bytes={}-", rest.from))
-                    .header(header::IF_RANGE, rest.validator.as_str());
+                request = request.header(header::RANGE, format!("bytes={}-", rest.from));
+                if let Some(validator) = rest.validator {
+                    request = request.header(header::IF_RANGE, validator.as_str());
+                }
             }
             Asked::Part(first, last) => {
                 request = request.header(header::RANGE, format!("bytes={first}-{last}"));
@@ -156,6 +234,24 @@ impl Client {
             }
         }
         request.call().map_err(|error| unreachable(url, error))
+    }
+
+    /// Says something to a server, and is led nowhere.
+    pub(super) fn post(&self, form: &Secret) -> Result<Response<Body>> {
+        let url = &self.address.url;
+        let asked = url.request();
+        let asked = String::from_utf8_lossy(asked.expose()).into_owned();
+        let request = self.agent(url, 0)?.post(asked);
+        let request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let sent = request.send(form.expose());
+        sent.map_err(|error| unreachable(url, error))
+    }
+
+    /// What a server that is trusted is told.
+    fn words(&self) -> Option<Secret> {
+        let session = self.session.as_ref();
+        let of_session = session.and_then(|session| session.words());
+        of_session.or_else(|| self.authorization.clone())
     }
 
     pub(super) fn refused(&self, url: &Url, status: u16) -> PullError {
@@ -172,6 +268,9 @@ impl Client {
         let error = PullError::new(kind, format!("{url}: {why} (status {status})"));
         match kind {
             PullErrorKind::Busy => error.passing().help("try again later"),
+            PullErrorKind::Denied if self.session.is_some() => error.help(
+                "check the image's name: registries say this of images that they do not have, too; credentials are those of docker login, or of --auth-file",
+            ),
             PullErrorKind::Denied if self.authorization.is_none() => error.help(
                 "give credentials: credentialsFile of a transport, see docs/formats/image-mapping.md",
             ),

@@ -61,7 +61,7 @@ impl<'d> Download<'d> {
         let mut partial = pulling.and_then(|pulling| Partial::of(pulling, &url));
         let rest = partial.as_ref().map(|partial| Rest {
             from: partial.length(),
-            validator: partial.validator(),
+            validator: Some(partial.validator()),
         });
         let answer = match first_answer(client, rest, retries, observer) {
             Err(error) if error.kind() == PullErrorKind::WrongPart => {
@@ -242,15 +242,16 @@ impl<'d> Download<'d> {
             if self.observer.cancelled() {
                 return Err(PullError::cancelled());
             }
-            let Some(validator) = &self.validator else {
+            if self.validator.is_none() && !self.client.is_by_digest() {
                 self.forget();
                 return Err(
                     self.changed("the server does not say whether its file is still the same")
                 );
-            };
+            }
+            let of_name = |_: &&Validator| !self.client.is_by_digest();
             let rest = Rest {
                 from: self.offset,
-                validator,
+                validator: self.validator.as_ref().filter(of_name),
             };
             match self.client.get(Some(rest)) {
                 Ok(answer) => return self.take_up(answer),
@@ -278,6 +279,8 @@ impl<'d> Download<'d> {
         let is_rest = answer.from == self.offset;
         let same_length = self.total.is_none() || self.total == answer.total;
         let same_tag = match (&self.validator, &answer.validator) {
+            // Whoever sends it need not be the same.
+            _ if self.client.is_by_digest() => true,
             (Some(old), Some(new)) => old == new,
             // A part was only sent because the tag that we gave is right.
             (_, None) => answer.from > 0,

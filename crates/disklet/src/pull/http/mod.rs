@@ -4,10 +4,14 @@ mod agent;
 mod answer;
 mod client;
 mod disk;
+mod document;
 mod download;
 mod judging;
 mod patience;
+mod session;
 
 pub(super) use client::Client;
 pub use disk::WebDisk;
+pub(super) use document::Document;
 pub(super) use download::{Download, Keeping};
+pub(super) use session::{Login, Session};
