@@ -15,7 +15,9 @@ use crate::images::ImagesArgs;
 use crate::install::InstallArgs;
 use crate::launch::LaunchArgs;
 use crate::populate::PopulateArgs;
+use crate::serve::ServeArgs;
 use crate::uninstall::UninstallArgs;
+use crate::upload::UploadArgs;
 
 /// Virtual-machine disks for Kubernetes.
 ///
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Images(ImagesArgs),
     Image(ImageArgs),
     Populate(PopulateArgs),
+    Serve(ServeArgs),
+    Upload(UploadArgs),
     Launch(LaunchArgs),
     Controller(ControllerArgs),
     Crd(CrdArgs),

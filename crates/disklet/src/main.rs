@@ -13,7 +13,9 @@ mod plugin;
 mod populate;
 mod refusal;
 mod registry;
+mod serve;
 mod uninstall;
+mod upload;
 mod webhook;
 
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         Command::Image(args) => image::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Populate(args) => populate::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Upload(args) => upload::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Controller(args) => controller::run(&args),
         Command::Crd(args) => crd::run(&args),

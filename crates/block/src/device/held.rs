@@ -48,6 +48,25 @@ impl<'t> HeldBack<'t> {
         })
     }
 
+    /// Goes on with a target whose beginning was held back before, and was this then.
+    pub fn resume(target: &'t dyn Target, beginning: Vec<u8>) -> Result<Self> {
+        let size = target.size()?;
+        if beginning.len() as u64 != size.min(HELD) {
+            return Err(invalid("what was held back is not of this target"));
+        }
+        Ok(Self {
+            target,
+            size,
+            beginning: Mutex::new(beginning),
+        })
+    }
+
+    /// What is held back, so that it can be kept elsewhere.
+    #[must_use]
+    pub fn beginning(&self) -> Vec<u8> {
+        self.held().clone()
+    }
+
     /// Makes the rest durable, and then the beginning.
     pub fn complete(self) -> Result<()> {
         self.target.flush()?;

@@ -238,10 +238,24 @@ impl<'c> Carrier<'c> {
         self.scratch.read_at(buffer, host)
     }
 
+    /// The disk goes on behind so many bytes.
+    pub(super) fn begin_at(&mut self, disk: u64) -> Result<()> {
+        match self.room {
+            // What came behind them may not be what comes now.
+            Room::Grows(target) => target.resize(disk),
+            Room::Fixed => Ok(()),
+        }
+    }
+
+    /// Makes what was written until now durable.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        self.flush_batch()?;
+        self.disk.target.flush()
+    }
+
     /// Writes what waits, and makes everything durable.
     pub(super) fn finish(mut self) -> Result<Report> {
-        self.flush_batch()?;
-        self.disk.target.flush()?;
+        self.settle()?;
         Ok(Report {
             written: self.disk.written,
             zero: self.disk.zeroed,

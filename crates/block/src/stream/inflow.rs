@@ -1,10 +1,12 @@
 //! A thread that reads and unwraps, so that placing and unpacking go on
 //! meanwhile.
 
+use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::decode::{Decoder, Unwrap};
+use super::decode::{Decoder, Restart};
+use super::parts::{ALIGNED, Mark};
 use crate::error::Result;
 
 /// How much is handed over at once, and how often that is held in memory.
@@ -14,6 +16,7 @@ const CHUNKS: usize = 3;
 struct Chunk {
     bytes: Vec<u8>,
     length: usize,
+    restart: Option<Restart>,
 }
 
 /// The unwrapped bytes, as they come.
@@ -23,13 +26,17 @@ pub(super) struct Inflow {
     current: Option<Chunk>,
     /// How much of the current chunk has been taken.
     taken: usize,
+    /// How many bytes have been taken of all chunks before.
+    passed: u64,
+    /// Where a decoder can begin, of the chunks that have come.
+    marks: VecDeque<Mark>,
 }
 
 impl Inflow {
-    /// Reads the stream on a thread of its own while `work` takes from it.
-    pub(super) fn run<T>(
-        stream: impl Read + Send,
-        unwrap: Unwrap,
+    /// Reads the stream on a thread of its own, by a decoder that is made there, while
+    /// `work` takes from it.
+    pub(super) fn run<'f, R: Read + Send, T>(
+        decoder: impl FnOnce() -> Result<Decoder<'f, R>> + Send,
         work: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
         let (give_full, full) = sync_channel(CHUNKS);
@@ -39,12 +46,14 @@ impl Inflow {
             let _ = empty.try_send(vec![0; CHUNK]);
         }
         std::thread::scope(|scope| {
-            scope.spawn(move || pump(stream, unwrap, &give_full, &take_empty));
+            scope.spawn(move || pump(decoder, &give_full, &take_empty));
             let mut inflow = Self {
                 full,
                 empty,
                 current: None,
                 taken: 0,
+                passed: 0,
+                marks: VecDeque::new(),
             };
             // The inflow ends with this block, and the thread with it.
             work(&mut inflow)
@@ -57,7 +66,11 @@ impl Inflow {
         while filled < buffer.len() {
             let Some(chunk) = &self.current else {
                 match self.full.recv() {
-                    Ok(chunk) => self.current = Some(chunk?),
+                    Ok(chunk) => {
+                        let mut chunk = chunk?;
+                        self.note(chunk.restart.take());
+                        self.current = Some(chunk);
+                    }
                     Err(_) => break,
                 }
                 self.taken = 0;
@@ -71,21 +84,43 @@ impl Inflow {
             if length == rest.len()
                 && let Some(chunk) = self.current.take()
             {
+                self.passed += chunk.length as u64;
                 // The thread may have ended.
                 let _ = self.empty.try_send(chunk.bytes);
             }
         }
         Ok(filled)
     }
+
+    fn note(&mut self, restart: Option<Restart>) {
+        let Some(restart) = restart else { return };
+        let disk = self.passed + restart.within as u64;
+        if disk.is_multiple_of(ALIGNED) {
+            self.marks.push_back(Mark {
+                taken: restart.taken,
+                disk,
+                followed: restart.followed,
+            });
+        }
+    }
+
+    /// The last mark of those within so many unwrapped bytes; it and those before are
+    /// forgotten.
+    pub(super) fn mark_within(&mut self, bytes: u64) -> Option<Mark> {
+        let mut last = None;
+        while self.marks.front().is_some_and(|mark| mark.disk <= bytes) {
+            last = self.marks.pop_front();
+        }
+        last
+    }
 }
 
-fn pump(
-    stream: impl Read,
-    unwrap: Unwrap,
+fn pump<'f, R: Read>(
+    decoder: impl FnOnce() -> Result<Decoder<'f, R>>,
     full: &SyncSender<Result<Chunk>>,
     empty: &Receiver<Vec<u8>>,
 ) {
-    let mut decoder = match Decoder::new(stream, unwrap) {
+    let mut decoder = match decoder() {
         Ok(decoder) => decoder,
         Err(error) => {
             let _ = full.send(Err(error));
@@ -95,7 +130,11 @@ fn pump(
     for mut bytes in empty {
         let chunk = match decoder.read(&mut bytes) {
             Ok(0) => return,
-            Ok(length) => Ok(Chunk { bytes, length }),
+            Ok(length) => Ok(Chunk {
+                bytes,
+                length,
+                restart: decoder.restart(),
+            }),
             Err(error) => Err(error),
         };
         let failed = chunk.is_err();

@@ -20,6 +20,7 @@ mod expected;
 mod inflow;
 mod learn;
 mod parked;
+mod parts;
 mod piece;
 mod placer;
 mod settle;
@@ -31,6 +32,7 @@ mod window;
 
 pub use action::{Action, Carry};
 pub use decode::{Unwrap, Unwrapped, Wrapping};
+pub use parts::{Follower, Keeper, Mark, Parts};
 pub use placer::Placer;
 
 use std::io::Read;
@@ -41,6 +43,7 @@ use crate::error::{Error, ErrorKind, Result, invalid, limit};
 use crate::image::Format;
 
 use carrier::Carrier;
+use decode::Decoder;
 use inflow::Inflow;
 use window::Window;
 
@@ -153,46 +156,148 @@ pub fn to_raw(
     watch: &dyn Watch,
 ) -> Result<Report> {
     let mut carrier = Carrier::new(options, target, scratch, watch);
-    Inflow::run(stream, options.unwrap, |inflow| {
-        let mut window = Window::default();
-        window.fill(inflow)?;
-        // More often than an empty disk it is a program that has failed.
-        if window.bytes().is_empty() {
-            return Err(invalid("the stream is empty"));
-        }
-        match options.contents.format(window.bytes())? {
-            Format::Raw => copy_raw(inflow, window, options.limits.disk, &mut carrier),
-            Format::Qcow2 => place_qcow2(inflow, window, &options.limits, &mut carrier, watch),
+    Inflow::run(
+        || Decoder::new(stream, options.unwrap),
+        |inflow| place(inflow, options, &mut carrier, None, watch),
+    )?;
+    carrier.finish()
+}
+
+/// The same, of a stream of which a part has come before, or only a part may come. What
+/// is kept of a raw disk is kept at marks; after an error, all before the last of them is
+/// there.
+pub fn to_raw_in_parts(
+    stream: impl Read + Send,
+    options: &Options<'_>,
+    parts: Parts<'_>,
+    target: &dyn Target,
+    scratch: &dyn Scratch,
+    watch: &dyn Watch,
+) -> Result<Report> {
+    let mut carrier = Carrier::new(options, target, scratch, watch);
+    let Parts {
+        before,
+        follower,
+        keeper,
+    } = parts;
+    let decoder = || {
+        let decoder = match before {
+            None => Decoder::new(stream, options.unwrap),
+            Some((_, wrapping)) => Decoder::behind(stream, wrapping),
+        };
+        Ok(decoder?.followed_by(follower))
+    };
+    Inflow::run(decoder, |inflow| match before {
+        None => place(inflow, options, &mut carrier, Some(keeper), watch),
+        Some((disk, _)) => {
+            carrier.begin_at(disk)?;
+            let raw = Raw {
+                begun: disk,
+                most: options.limits.disk,
+                keeper: Some(keeper),
+            };
+            raw.copy(inflow, Window::default(), &mut carrier)
         }
     })?;
     carrier.finish()
 }
 
+fn place(
+    inflow: &mut Inflow,
+    options: &Options<'_>,
+    carrier: &mut Carrier<'_>,
+    keeper: Option<&dyn Keeper>,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let mut window = Window::default();
+    window.fill(inflow)?;
+    // More often than an empty disk it is a program that has failed.
+    if window.bytes().is_empty() {
+        return Err(invalid("the stream is empty"));
+    }
+    let format = options.contents.format(window.bytes())?;
+    if let Some(keeper) = keeper {
+        keeper.learns(format)?;
+    }
+    match format {
+        Format::Raw => {
+            let raw = Raw {
+                begun: 0,
+                most: options.limits.disk,
+                keeper,
+            };
+            raw.copy(inflow, window, carrier)
+        }
+        Format::Qcow2 => place_qcow2(inflow, window, &options.limits, carrier, watch),
+    }
+}
+
 /// Every command that converts a stream has that option.
 const LARGER: &str = "allow larger disks with --max-size";
 
-fn copy_raw(
-    inflow: &mut Inflow,
-    mut window: Window,
+/// A raw disk that comes.
+struct Raw<'k> {
+    /// How much of it was there before.
+    begun: u64,
     most: u64,
-    carrier: &mut Carrier<'_>,
-) -> Result<()> {
-    let mut size = 0;
-    loop {
-        window.fill(inflow)?;
-        let bytes = window.bytes();
-        if bytes.is_empty() {
-            return carrier.set_size(size);
+    keeper: Option<&'k dyn Keeper>,
+}
+
+impl Raw<'_> {
+    fn copy(
+        &self,
+        inflow: &mut Inflow,
+        mut window: Window,
+        carrier: &mut Carrier<'_>,
+    ) -> Result<()> {
+        let most = self.most;
+        let mut size = self.begun;
+        let mut last = None;
+        loop {
+            if let Err(lost) = window.fill(inflow) {
+                // What came until now is of use, if it can be kept.
+                self.keep(last, carrier)?;
+                return Err(lost);
+            }
+            let bytes = window.bytes();
+            if bytes.is_empty() {
+                return carrier.set_size(size);
+            }
+            let guest = size;
+            size += bytes.len() as u64;
+            if size > most {
+                return Err(limit(format!("the disk is larger than {most} bytes")).help(LARGER));
+            }
+            carrier.grow(size)?;
+            carrier.carry(Action::Write { guest, bytes })?;
+            carrier.count_file(bytes.len());
+            window.consume(window.bytes().len());
+            let mark = inflow.mark_within(size - self.begun);
+            last = mark.map(|mark| self.counted(mark)).or(last);
+            if last.as_ref().is_some_and(|mark| self.wants(mark)) {
+                self.keep(last.take(), carrier)?;
+            }
         }
-        let guest = size;
-        size += bytes.len() as u64;
-        if size > most {
-            return Err(limit(format!("the disk is larger than {most} bytes")).help(LARGER));
+    }
+
+    /// From the beginning of the disk.
+    fn counted(&self, mark: Mark) -> Mark {
+        Mark {
+            disk: mark.disk + self.begun,
+            ..mark
         }
-        carrier.grow(size)?;
-        carrier.carry(Action::Write { guest, bytes })?;
-        carrier.count_file(bytes.len());
-        window.consume(window.bytes().len());
+    }
+
+    fn wants(&self, mark: &Mark) -> bool {
+        self.keeper.is_some_and(|keeper| keeper.wants(mark))
+    }
+
+    fn keep(&self, mark: Option<Mark>, carrier: &mut Carrier<'_>) -> Result<()> {
+        let (Some(keeper), Some(mark)) = (self.keeper, mark) else {
+            return Ok(());
+        };
+        carrier.settle()?;
+        keeper.keep(&mark)
     }
 }
 

@@ -35,6 +35,13 @@ pub enum FillErrorKind {
     Io,
 }
 
+impl FillErrorKind {
+    /// Whether what came before is of use although it ended like this.
+    pub(super) fn leaves_it_to_go_on(self) -> bool {
+        matches!(self, Self::Io | Self::Stream | Self::Cancelled | Self::Busy)
+    }
+}
+
 /// Why a volume was not filled: what, because of what, and what the user can do.
 #[derive(Debug)]
 pub struct FillError {

@@ -8,8 +8,14 @@
 //! Nothing is kept beside the target but what an image in an odd order needs for
 //! a while, see docs/decisions/0013.
 
+mod carry;
 mod error;
+mod hash;
+mod interim;
+mod journal;
+mod marks;
 mod place;
+mod volume;
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read};
@@ -28,6 +34,7 @@ use crate::store::Hashed;
 pub use error::{FillError, FillErrorKind};
 pub use place::Before;
 use place::Place;
+pub use volume::{Coming, Stage, Standing, Volume};
 
 /// A volume that shall be filled.
 #[derive(Debug, Clone)]
@@ -150,16 +157,7 @@ impl Order {
             FillError::new(FillErrorKind::Stream, what).because(error)
         };
         let digest = hashed.finish().map_err(unread)?;
-        match self.digest.filter(|wanted| *wanted != digest) {
-            None => Ok(digest),
-            Some(wanted) => {
-                let what = format!(
-                    "what came has the digest sha256:{digest}, not sha256:{wanted} as demanded"
-                );
-                Err(FillError::new(FillErrorKind::Digest, what)
-                    .help("check the digest, or where it comes from"))
-            }
-        }
+        demand(self.digest, digest)
     }
 
     fn scratch(&self) -> Result<FileDevice, FillError> {
@@ -190,6 +188,20 @@ impl Order {
             false => FillErrorKind::Io,
         };
         FillError::new(kind, format!("{}: cannot be made", self.target.display())).because(error)
+    }
+}
+
+/// Refuses what has another digest than it must have.
+fn demand(wanted: Option<Sha256>, digest: Sha256) -> Result<Sha256, FillError> {
+    match wanted.filter(|wanted| *wanted != digest) {
+        None => Ok(digest),
+        Some(wanted) => {
+            let what = format!(
+                "what came has the digest sha256:{digest}, not sha256:{wanted} as demanded"
+            );
+            Err(FillError::new(FillErrorKind::Digest, what)
+                .help("check the digest, or where it comes from"))
+        }
     }
 }
 

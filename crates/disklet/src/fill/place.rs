@@ -8,6 +8,7 @@ use disklet_block::device::{Access, Caching, FileDevice, HELD, ReadAt, Size};
 use disklet_block::error::{Error as BlockError, ErrorKind};
 use disklet_block::new_file::directory_of;
 
+use super::interim;
 use super::{FillError, FillErrorKind};
 
 /// The file that is the disk of a filesystem volume.
@@ -37,9 +38,18 @@ pub(super) enum Place {
 
 impl Place {
     pub(super) fn find(target: &Path, before: Before) -> Result<Self, FillError> {
+        Self::find_around(target, before, None)
+    }
+
+    /// Where an upload with this id may have left a file.
+    pub(super) fn find_around(
+        target: &Path,
+        before: Before,
+        id: Option<&str>,
+    ) -> Result<Self, FillError> {
         match fs::metadata(target).map(|meta| meta.file_type()) {
             Ok(kind) if kind.is_block_device() => device(target, before).map(Self::Device),
-            Ok(kind) if kind.is_dir() => volume(target, before),
+            Ok(kind) if kind.is_dir() => volume(target, before, id),
             Ok(kind) if kind.is_file() => file(target, before),
             Ok(_) => {
                 let what = format!("{}: is neither a file nor a device", target.display());
@@ -50,13 +60,27 @@ impl Place {
     }
 }
 
+impl Place {
+    /// The file that is the disk of a target; nothing if that is a device.
+    pub(super) fn path(target: &Path) -> Option<PathBuf> {
+        match fs::metadata(target).map(|meta| meta.file_type()) {
+            Ok(kind) if kind.is_block_device() => None,
+            Ok(kind) if kind.is_dir() => Some(target.join(DISK_IMAGE)),
+            _ => Some(target.to_owned()),
+        }
+    }
+}
+
 /// A volume that is mounted: nothing else is in it.
-fn volume(directory: &Path, before: Before) -> Result<Place, FillError> {
+fn volume(directory: &Path, before: Before, id: Option<&str>) -> Result<Place, FillError> {
+    let disk = directory.join(DISK_IMAGE);
+    let ours = id.map(|id| interim::name(&disk, id));
     let failed = |error| unusable(directory, error);
     for entry in fs::read_dir(directory).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
         let is_expected = |known: &str| name == known;
-        if !is_expected(DISK_IMAGE) && !OF_FILESYSTEMS.into_iter().any(is_expected) {
+        let is_ours = ours.as_deref().is_some_and(is_expected);
+        if !is_ours && !is_expected(DISK_IMAGE) && !OF_FILESYSTEMS.into_iter().any(is_expected) {
             let what = format!(
                 "{}: holds {} already",
                 directory.display(),
@@ -66,7 +90,7 @@ fn volume(directory: &Path, before: Before) -> Result<Place, FillError> {
                 .help("a volume with a disk holds nothing else: take an empty one"));
         }
     }
-    file(&directory.join(DISK_IMAGE), before)
+    file(&disk, before)
 }
 
 fn file(path: &Path, before: Before) -> Result<Place, FillError> {

@@ -24,6 +24,14 @@ impl Gzip {
         }
     }
 
+    /// For what follows a member.
+    pub(super) fn behind() -> Self {
+        Self {
+            members: 1,
+            ..Self::new()
+        }
+    }
+
     fn failure(&self) -> crate::error::Error {
         // Up to its second byte a member is known by its magic only.
         if self.read < 2 && self.members > 0 {

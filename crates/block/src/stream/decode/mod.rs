@@ -12,6 +12,7 @@ pub use unwrapped::Unwrapped;
 
 use std::io::Read;
 
+use super::Follower;
 use crate::error::{Error, Result, corrupt};
 
 /// What is wrapped around an image.
@@ -59,6 +60,16 @@ impl Wrapping {
             Self::Zstd => Box::new(zstd::Zstd::new()),
         })
     }
+
+    /// For what follows a member, a stream or a frame, if something does.
+    fn codec_behind(self) -> Box<dyn Codec + Send> {
+        match self {
+            Self::Plain => Box::new(Copied),
+            Self::Gzip => Box::new(gzip::Gzip::behind()),
+            Self::Xz => Box::new(xz::Xz::behind()),
+            Self::Zstd => Box::new(zstd::Zstd::behind()),
+        }
+    }
 }
 
 /// How far a codec came.
@@ -99,7 +110,7 @@ impl Codec for Copied {
 const INPUT: usize = 256 << 10;
 
 /// Unwraps what it reads.
-pub(super) struct Decoder<R> {
+pub(super) struct Decoder<'f, R> {
     reader: R,
     input: Vec<u8>,
     /// What of the input has not been decoded.
@@ -107,9 +118,25 @@ pub(super) struct Decoder<R> {
     end: usize,
     ended: bool,
     codec: Option<Box<dyn Codec + Send>>,
+    follower: Option<&'f mut dyn Follower>,
+    /// How much of the stream has been decoded.
+    taken: u64,
+    /// The last place within what was read last that a decoder can begin at.
+    restart: Option<Restart>,
 }
 
-impl<R: Read> Decoder<R> {
+/// Where a decoder can begin.
+#[derive(Debug)]
+pub(super) struct Restart {
+    /// So many bytes of what was read last lie before.
+    pub(super) within: usize,
+    /// So many bytes of the stream lie before.
+    pub(super) taken: u64,
+    /// What the follower knows of them.
+    pub(super) followed: Vec<u8>,
+}
+
+impl<'f, R: Read> Decoder<'f, R> {
     pub(super) fn new(reader: R, unwrap: Unwrap) -> Result<Self> {
         let mut decoder = Self {
             reader,
@@ -118,6 +145,9 @@ impl<R: Read> Decoder<R> {
             end: 0,
             ended: false,
             codec: None,
+            follower: None,
+            taken: 0,
+            restart: None,
         };
         let wrapping = match unwrap {
             Unwrap::As(wrapping) => wrapping,
@@ -132,9 +162,30 @@ impl<R: Read> Decoder<R> {
         Ok(decoder)
     }
 
+    /// Begins where an earlier one could have begun anew.
+    pub(super) fn behind(reader: R, wrapping: Wrapping) -> Result<Self> {
+        let mut decoder = Self::new(reader, Unwrap::As(wrapping))?;
+        decoder.codec = Some(wrapping.codec_behind());
+        Ok(decoder)
+    }
+
+    /// Has somebody look at what is decoded, and notes where another could begin.
+    pub(super) fn followed_by(self, follower: &'f mut dyn Follower) -> Self {
+        Self {
+            follower: Some(follower),
+            ..self
+        }
+    }
+
+    /// The last place within what was read last that a decoder can begin at.
+    pub(super) fn restart(&mut self) -> Option<Restart> {
+        self.restart.take()
+    }
+
     /// Fills the buffer; it stays shorter only at the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
+        self.restart = None;
         while filled < buffer.len() {
             if self.start == self.end && !self.ended {
                 self.fill()?;
@@ -142,6 +193,17 @@ impl<R: Read> Decoder<R> {
             let Some(codec) = &mut self.codec else { break };
             let input = &self.input[self.start..self.end];
             let step = codec.decode(input, &mut buffer[filled..], self.ended)?;
+            if let Some(follower) = &mut self.follower {
+                follower.took(&input[..step.read]);
+                self.taken += step.read as u64;
+                if step.read > 0 && codec.may_end() {
+                    self.restart = Some(Restart {
+                        within: filled + step.written,
+                        taken: self.taken,
+                        followed: follower.state(),
+                    });
+                }
+            }
             self.start += step.read;
             filled += step.written;
             if step.read + step.written > 0 {

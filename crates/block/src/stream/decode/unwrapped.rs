@@ -7,7 +7,7 @@ use crate::error::Result;
 
 /// A stream without what is wrapped around it. It ends well only where the
 /// wrapping does, and with it the stream.
-pub struct Unwrapped<R>(Decoder<R>);
+pub struct Unwrapped<R>(Decoder<'static, R>);
 
 impl<R: Read> Unwrapped<R> {
     /// Unwraps a stream.

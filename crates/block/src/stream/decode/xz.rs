@@ -3,7 +3,7 @@
 use liblzma::stream::{Action, Error as LzmaError, Status, Stream};
 
 use super::{Codec, Step};
-use crate::error::{Error, Result, corrupt, limit};
+use crate::error::{Error, Result, corrupt, unsupported};
 
 /// A dictionary of 32 MiB and what the decoder needs beside it.
 const MEMORY: u64 = (32 << 20) + (1 << 20);
@@ -25,6 +25,13 @@ impl Xz {
         Ok(Self {
             state: State::Within(decoder()?),
         })
+    }
+
+    /// For what follows a stream.
+    pub(super) fn behind() -> Self {
+        Self {
+            state: State::Behind(0),
+        }
     }
 
     /// Goes past padding, up to the next stream if there is one.
@@ -86,7 +93,7 @@ impl Codec for Xz {
 
 fn failure(error: LzmaError) -> Error {
     match error {
-        LzmaError::MemLimit => limit("the xz stream needs a dictionary of more than 32 MiB"),
+        LzmaError::MemLimit => unsupported("the xz stream needs a dictionary of more than 32 MiB"),
         LzmaError::Format => corrupt("this is not an xz stream"),
         other => corrupt(format!("the xz stream is damaged: {other}")),
     }

@@ -3,7 +3,7 @@
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::{Codec, Step};
-use crate::error::{Error, Result, corrupt, limit};
+use crate::error::{Error, Result, corrupt, unsupported};
 
 /// 32 MiB.
 const MAX_WINDOW_LOG: u32 = 25;
@@ -26,10 +26,18 @@ impl Zstd {
         }
     }
 
+    /// For what follows a frame.
+    pub(super) fn behind() -> Self {
+        Self {
+            frames: 1,
+            ..Self::new()
+        }
+    }
+
     fn failure(&self, code: usize) -> Error {
         let reason = zstd_safe::get_error_name(code);
         if reason.contains("too much memory") {
-            return limit("the zstd stream needs a window of more than 32 MiB");
+            return unsupported("the zstd stream needs a window of more than 32 MiB");
         }
         if self.between_frames && self.frames > 0 {
             return corrupt("something that is not zstd follows the zstd stream");

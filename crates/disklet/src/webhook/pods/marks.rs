@@ -54,7 +54,7 @@ mod tests {
     use super::super::valid::tests::valid;
     use super::*;
 
-    fn marked(meta: Value) -> Value {
+    fn marked(meta: &Value) -> Value {
         let security = json!({"privileged": true});
         let mut pod = json!({
             "apiVersion": "v1",
@@ -90,7 +90,7 @@ mod tests {
             ),
             (held(), "metadata.finalizers: disklet.io/agent, "),
         ] {
-            let pod = marked(meta);
+            let pod = marked(&meta);
             for refused in [
                 asked("CREATE", &pod, &Value::Null),
                 valid("CREATE", &pod, &Value::Null),
@@ -118,7 +118,7 @@ mod tests {
             json!({"labels": {VM_LABEL: "x"}}),
             json!({"finalizers": [AGENT_FINALIZER]}),
         ] {
-            let pod = marked(meta);
+            let pod = marked(&meta);
             assert_eq!(
                 asked("CREATE", &pod, &Value::Null)["allowed"],
                 true,
@@ -135,7 +135,7 @@ mod tests {
             "apiVersion": "disklet.io.example.com/v1", "kind": "VM", "name": "x", "uid": "1",
             "controller": true,
         }]);
-        let pod = marked(of_another);
+        let pod = marked(&of_another);
         assert_eq!(asked("CREATE", &pod, &Value::Null)["allowed"], false);
     }
 
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn marks_can_be_taken_off_where_there_is_no_vm() {
-        let old = marked(with_all());
+        let old = marked(&with_all());
         let changes: [fn(&mut Value); 4] = [
             |meta| meta["annotations"] = json!({}),
             |meta| meta["labels"] = json!({}),
