@@ -153,9 +153,8 @@ suites_guard() {
     trap 'exit 143' TERM
 }
 
-# suites_abort [CODE]: ends them, waits for that, and exits with the code, else with the last.
 suites_abort() {
-    local code=${1-$?} name
+    local code=$? name
     trap '' HUP INT TERM
     if ((${#SUITE_PIDS[@]} > 0)); then printf 'interrupted\n'; fi
     suites_kill

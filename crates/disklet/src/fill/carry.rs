@@ -42,7 +42,7 @@ impl Volume {
             Place::Device(device) => self.onto(&device, filling, &hash, stream, watch),
             Place::File(path, _held) => {
                 let interim = Interim::of(&path, &filling.id);
-                self.into_file(&interim, filling, &hash, stream, watch)
+                self.carry_into(&interim, filling, &hash, stream, watch)
             }
         }
     }
@@ -79,7 +79,7 @@ impl Volume {
         Ok(filled(&report, digest))
     }
 
-    fn into_file(
+    fn carry_into(
         &mut self,
         interim: &Interim,
         filling: Filling,

@@ -90,8 +90,8 @@ impl Volume {
         };
         match volume.state.clone() {
             None => volume.order.check()?,
-            Some(State::Filling(filling)) => volume.recover(filling)?,
-            Some(State::Completing(complete)) => volume.complete(complete)?,
+            Some(State::Filling(filling)) => volume.recover(&filling)?,
+            Some(State::Completing(complete)) => volume.complete(&complete)?,
             Some(State::Done(_)) => volume.demand_disk()?,
         }
         volume.publish();
@@ -271,7 +271,7 @@ impl Volume {
     }
 
     /// What was complete is put into its place.
-    fn complete(&mut self, complete: Complete) -> Result<(), FillError> {
+    fn complete(&mut self, complete: &Complete) -> Result<(), FillError> {
         match self.disk_path() {
             Some(path) => self.name(&Interim::of(&path, &complete.id))?,
             None => {
@@ -290,7 +290,7 @@ impl Volume {
     }
 
     /// Whether what came before a crash is still there.
-    fn recover(&mut self, filling: Filling) -> Result<(), FillError> {
+    fn recover(&mut self, filling: &Filling) -> Result<(), FillError> {
         let is_there = match self.disk_path() {
             Some(path) => Interim::of(&path, &filling.id).reopen(filling.disk).is_ok(),
             None => filling.taken == 0 || self.journal.read_beginning().is_ok(),
