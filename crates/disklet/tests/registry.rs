@@ -99,7 +99,7 @@ fn the_disk_of_an_image_fills_a_file() {
     assert!(scratch.read("disk") == disk(2));
     // By its digest, and a file of the lowest layer, which is gone above.
     let told = refused(
-        &scratch_without_disk(&scratch),
+        scratch_without_disk(&scratch),
         &server,
         &format!("--image docker://IMAGE@{name} --path disk/old.img"),
     );

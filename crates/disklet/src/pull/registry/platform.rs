@@ -79,7 +79,7 @@ impl Platform {
         }
         // Attestations and the like are for nobody.
         let real = platforms.iter().filter(|it| it.os != "unknown").take(20);
-        let known: Vec<_> = real.map(|it| it.to_string()).collect();
+        let known: Vec<_> = real.map(ToString::to_string).collect();
         let what = match known.as_slice() {
             [] => format!(
                 "{where_}: the list has {} images, and says of none for what",
