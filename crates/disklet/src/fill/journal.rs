@@ -22,7 +22,6 @@ struct Page {
     version: u32,
     /// Whom it is about.
     target: PathBuf,
-    #[serde(flatten)]
     state: State,
 }
 
@@ -34,7 +33,7 @@ struct Cover {
 
 /// How far it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "lowercase")]
+#[serde(rename_all = "lowercase")]
 pub(super) enum State {
     /// Something has begun to come.
     Filling(Filling),

@@ -1,5 +1,7 @@
 //! A server of uploads, and plain requests to it.
 
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
