@@ -117,12 +117,17 @@ fn what_is_no_single_file_is_told() {
     }
     let base = files(&["a/b/disk.img", "a/c"]);
     assert_eq!(
-        find(Some("/a/b/disk.img"), &[base.clone()]).unwrap().0,
+        find(Some("/a/b/disk.img"), std::slice::from_ref(&base))
+            .unwrap()
+            .0,
         "a/b/disk.img"
     );
-    assert_eq!(find(Some("a/c"), &[base.clone()]).unwrap().0, "a/c");
     assert_eq!(
-        said(Some("/a/b"), &[base.clone()]),
+        find(Some("a/c"), std::slice::from_ref(&base)).unwrap().0,
+        "a/c"
+    );
+    assert_eq!(
+        said(Some("/a/b"), std::slice::from_ref(&base)),
         "the disk is no file of its own: a/b/disk.img (a directory)"
     );
     assert_eq!(
