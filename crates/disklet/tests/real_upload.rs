@@ -50,7 +50,9 @@ fn a_device_that_was_filled_half_way_has_no_beginning_and_is_gone_on_with() {
     let device = Loop::of(&scratch, 0xee);
     let told = Serving::refused(&scratch, &device.0, "");
     assert!(told.contains("has data in it already"), "{told}");
-    let upload: Vec<u8> = (0..SIZE).map(|at| (at / 4096 % 251) as u8 + 1).collect();
+    let upload: Vec<u8> = (0..SIZE)
+        .map(|at| u8::try_from(at / 4096 % 251).unwrap() + 1)
+        .collect();
     let digest = sha256(&upload);
 
     let mut serving = Serving::start(&scratch, &device.0, "--replace");
