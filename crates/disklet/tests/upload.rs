@@ -90,7 +90,6 @@ fn each_refusal_has_its_status_and_leaves_nothing() {
     scratch.qemu("create -q -f qcow2 large.qcow2 3M");
     scratch.qemu("convert -O qcow2 base.raw torn.qcow2");
     scratch.qemu("create -q -f vmdk foreign.vmdk 1M");
-    scratch.tool("zstd", "-q --ultra --long=27 -22 base.raw -o window.zst");
     let torn = scratch.read("torn.qcow2");
     let serving = Serving::start(&scratch, "out.img", "--max-size 2Mi --stall-timeout 1");
     let before = scratch.names();
@@ -128,6 +127,13 @@ fn each_refusal_has_its_status_and_leaves_nothing() {
             "byte 0",
         ),
         (vec![0x1f, 0x8b, 8, 0, 0, 0], "", 422, "truncated"),
+        // A frame that wants a window of 64 MiB, and is empty.
+        (
+            b"\x28\xb5\x2f\xfd\x00\x80\x01\x00\x00".to_vec(),
+            "",
+            415,
+            "32 MiB",
+        ),
         (
             b"\x28\xb5\x2f\xfdgarbage, garbage".to_vec(),
             "",

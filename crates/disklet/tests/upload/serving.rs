@@ -92,7 +92,10 @@ impl Serving {
         let mut connection = self.connect();
         connection.send(self.head(method, headers).as_bytes());
         connection.send(body);
-        connection.answer()
+        match method {
+            "HEAD" => connection.answer_until(has_head),
+            _ => connection.answer(),
+        }
     }
 
     pub(crate) fn put(&self, body: &[u8], headers: &str) -> Answer {
@@ -147,10 +150,14 @@ impl Connection {
         let _ = self.0.write_all(bytes);
     }
 
-    pub(crate) fn answer(mut self) -> Answer {
+    pub(crate) fn answer(self) -> Answer {
+        self.answer_until(is_whole)
+    }
+
+    fn answer_until(mut self, is_all: fn(&[u8]) -> bool) -> Answer {
         let mut bytes = Vec::new();
         let mut buffer = [0; 4096];
-        while !is_whole(&bytes) {
+        while !is_all(&bytes) {
             match self.0.read(&mut buffer) {
                 Ok(0) | Err(_) => break,
                 Ok(length) => bytes.extend_from_slice(&buffer[..length]),
@@ -159,6 +166,11 @@ impl Connection {
         let _ = self.0.shutdown(Shutdown::Both);
         Answer::of(&String::from_utf8(bytes).unwrap())
     }
+}
+
+/// The answer to HEAD tells of a body that does not come.
+fn has_head(bytes: &[u8]) -> bool {
+    bytes.windows(4).any(|it| it == b"\r\n\r\n")
 }
 
 /// Whether the head, and the body of which it tells, have come.
