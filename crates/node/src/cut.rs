@@ -18,6 +18,12 @@ pub(crate) enum Cut {
     Before(StepKind),
     /// Somewhere in a step that takes long.
     Within,
+    /// mke2fs works on a new volume.
+    Formatting,
+    /// It is written down that a guest shall let go of a disk.
+    LettingGo,
+    /// It is written down that a disk grows.
+    Growing,
     /// All steps are done.
     Done,
     /// What has become of a disk is written down, that it was begun not

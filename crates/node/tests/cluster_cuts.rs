@@ -10,6 +10,9 @@
 mod kube;
 #[path = "kube/own_agents.rs"]
 mod own_agents;
+#[allow(dead_code, reason = "others cut the rest")]
+#[path = "kills/shown.rs"]
+mod shown;
 #[path = "kube/world.rs"]
 mod world;
 
@@ -17,6 +20,7 @@ use std::time::Instant;
 
 use kube::{Tenant, until};
 use own_agents::{Agent, WithoutAgent};
+use shown::Shown;
 use world::{alone, have_idle_guest, idle_vm, seed, tell, until_nothing_is_left};
 
 /// A guard against an agent that never gets to its end.
@@ -114,6 +118,10 @@ fn all(tenant: &Tenant) {
             cut_in_create(tenant, &vm, &boundary.to_string(), is_wanted)
         };
         places.extend(boundaries.map_while(cut));
+    }
+    for step in Shown::Launchers.steps() {
+        let cut = format!("before {step:?}");
+        assert!(OF_LAUNCHERS.contains(&cut.as_str()), "never cut {cut}");
     }
     for place in OF_LAUNCHERS {
         let times = places.iter().filter(|cut| *cut == place).count();

@@ -33,7 +33,7 @@ const ATTACHING: [&str; 5] = [
     "Noted",
 ];
 /// Where it goes.
-const DETACHING: [&str; 2] = ["before DetachDisk", "Noted"];
+const DETACHING: [&str; 2] = ["LettingGo", "Noted"];
 
 /// A VM that follows its object, which has a unit that wants a password, or not.
 struct Follower {

@@ -6,9 +6,16 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
+#[allow(dead_code, reason = "others cut the rest")]
+#[path = "kills/shown.rs"]
+mod shown;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use disklet_core::plan::StepKind;
+use shown::Shown;
 
 /// A directory that goes with the test.
 struct Scratch {
@@ -200,12 +207,15 @@ fn what_up_cannot_do_is_refused_before_anything_is_asked() {
     let config = scratch.folder.join("config.yaml");
     let image = "{source: {image: {name: nowhere.example.com/disk.img}}}";
     let container = "{source: {container: {image: storage}}}";
-    for (spec, wanted) in [
+    let mut refused = Vec::new();
+    for (step, spec, wanted) in [
         (
+            StepKind::AskContainer,
             format!("{{domain: {{devices: {{disks: [{image}, {container}]}}}}}}"),
             "default/vm: disk sdb: its storage comes from a cluster",
         ),
         (
+            StepKind::AttachIdentity,
             format!(
                 "{{identity: {{set: pets, name: pet}}, domain: {{devices: {{disks: [{image}]}}}}}}"
             ),
@@ -222,7 +232,9 @@ fn what_up_cannot_do_is_refused_before_anything_is_asked() {
         assert!(told.contains(wanted), "{told}");
         assert!(told.contains("help: "), "{told}");
         assert!(!scratch.folder.join("data").exists(), "nothing is made");
+        refused.push(step);
     }
+    assert_eq!(refused, Shown::Refused.steps().collect::<Vec<_>>());
 }
 
 fn node(arguments: &[&str]) -> (Option<i32>, String) {

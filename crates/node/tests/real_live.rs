@@ -6,6 +6,9 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
+#[allow(dead_code, reason = "others cut the rest")]
+#[path = "kills/shown.rs"]
+mod shown;
 #[path = "live/vm.rs"]
 mod vm;
 
@@ -16,7 +19,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use disklet_core::plan::StepKind;
+use shown::Shown;
 use support::Machine;
 use vm::{
     deaf, disks, looking, marked_device, marked_image, round, sixth_sector, targets, until_seen,
@@ -484,15 +487,11 @@ fn a_command_that_is_killed_is_finished_or_undone() {
         size += 1;
         assert!(size < MOST);
     }
-    for step in [
-        StepKind::AttachDisk,
-        StepKind::DetachDisk,
-        StepKind::ResizeDisk,
-    ] {
+    for step in Shown::WhileItRuns.steps() {
         let cut = format!("before {step:?}");
         assert!(cuts.contains(&cut), "never cut {cut}: {cuts:?}");
     }
-    for cut in ["Noted", "Removing", "Done"] {
+    for cut in ["LettingGo", "Growing", "Noted", "Removing", "Done"] {
         assert!(cuts.contains(cut), "never cut at {cut}: {cuts:?}");
     }
     machine.done(&["down", name, "--grace", "0"]);

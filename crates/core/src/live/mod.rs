@@ -20,7 +20,6 @@ pub use resize::{Growth, Seen, resize};
 use crate::diag::nearest;
 use crate::domain::{Bus, DeviceKind};
 use crate::names::{Namespace, ObjectName};
-use crate::plan::Step;
 use crate::units::ByteSize;
 
 /// A VM that runs.
@@ -134,11 +133,11 @@ impl RunningDisk {
     }
 }
 
-/// What has to be done to have a disk let go.
+/// Refuses what a guest cannot let go of.
 ///
 /// # Errors
-/// It cannot be, while the VM runs.
-pub fn detach(vm: &RunningVm, disk: &RunningDisk) -> Result<Step, Refusal> {
+/// It cannot, while the VM runs.
+pub fn demand_detachable(vm: &RunningVm, disk: &RunningDisk) -> Result<(), Refusal> {
     if disk.source.kind == "cloudInit" {
         return Err(Refusal::CloudInit);
     }
@@ -146,11 +145,7 @@ pub fn detach(vm: &RunningVm, disk: &RunningDisk) -> Result<Step, Refusal> {
     if disk.boot_order.is_some() && disk.boot_order == first {
         return Err(Refusal::Boots);
     }
-    refuse_unpluggable(disk)?;
-    Ok(Step::DetachDisk {
-        disk: disk.name.clone(),
-        target: disk.target.clone(),
-    })
+    refuse_unpluggable(disk)
 }
 
 /// What libvirt puts into no machine that runs, nor takes out of one.

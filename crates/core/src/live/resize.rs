@@ -2,7 +2,6 @@
 
 use super::{Refusal, RunningDisk};
 use crate::domain::{Bus, DeviceKind};
-use crate::plan::Step;
 use crate::units::ByteSize;
 
 /// What is true of a disk at this moment.
@@ -15,12 +14,12 @@ pub struct Seen {
 }
 
 /// What is to be done.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum Growth {
     /// It has that size.
     Already(ByteSize),
     /// It gets one.
-    To(Box<Step>),
+    To(ByteSize),
 }
 
 /// A QEMU image of ours is smaller than this.
@@ -56,11 +55,7 @@ pub fn resize(disk: &RunningDisk, wanted: Option<ByteSize>, seen: Seen) -> Resul
     if size == seen.guest {
         return Ok(Growth::Already(size));
     }
-    Ok(Growth::To(Box::new(Step::ResizeDisk {
-        disk: disk.name.clone(),
-        target: disk.target.clone(),
-        size,
-    })))
+    Ok(Growth::To(size))
 }
 
 /// Guests count in sectors.

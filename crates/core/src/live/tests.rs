@@ -42,15 +42,8 @@ fn asked(disk: &RunningDisk, wanted: Option<u64>, seen: Seen) -> Result<Option<u
     let wanted = wanted.map(|size| ByteSize::from_bytes(size * MIB));
     Ok(match resize(disk, wanted, seen)? {
         Growth::Already(_) => None,
-        Growth::To(step) => Some(size_in(&step).as_bytes() / MIB),
+        Growth::To(size) => Some(size.as_bytes() / MIB),
     })
-}
-
-fn size_in(step: &Step) -> ByteSize {
-    match step {
-        Step::ResizeDisk { size, .. } => *size,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[test]
@@ -69,10 +62,10 @@ fn files_grow_and_never_shrink() {
 fn sizes_are_whole_sectors() {
     let wanted = ByteSize::from_bytes(MIB + 1);
     let grown = resize(&disk("newVolume"), Some(wanted), seen(1, None));
-    let Growth::To(step) = grown.unwrap() else {
+    let Growth::To(size) = grown.unwrap() else {
         panic!("it has that size already");
     };
-    assert_eq!(size_in(&step).as_bytes(), MIB + 512);
+    assert_eq!(size.as_bytes(), MIB + 512);
 }
 
 #[test]
@@ -119,15 +112,15 @@ fn what_cannot_be_detached_says_why() {
     let mut boots = disk("image");
     boots.boot_order = Some(2);
     let vm = vm(vec![disk("nbd"), boots.clone()]);
-    detach(&vm, &disk("nbd")).unwrap();
-    assert_eq!(detach(&vm, &boots).unwrap_err(), Refusal::Boots);
+    demand_detachable(&vm, &disk("nbd")).unwrap();
+    assert_eq!(demand_detachable(&vm, &boots).unwrap_err(), Refusal::Boots);
     boots.boot_order = Some(3);
-    detach(&vm, &boots).unwrap();
-    let cloud_init = detach(&vm, &disk("cloudInit"));
+    demand_detachable(&vm, &boots).unwrap();
+    let cloud_init = demand_detachable(&vm, &disk("cloudInit"));
     assert_eq!(cloud_init.unwrap_err(), Refusal::CloudInit);
     let mut sata = disk("image");
     sata.bus = Bus::Sata;
-    assert_eq!(detach(&vm, &sata).unwrap_err(), Refusal::Sata);
+    assert_eq!(demand_detachable(&vm, &sata).unwrap_err(), Refusal::Sata);
 }
 
 #[test]

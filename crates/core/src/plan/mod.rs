@@ -13,6 +13,7 @@ mod step;
 mod step_kind;
 mod storage;
 mod view;
+mod whose;
 
 pub use access::{Access, Copy, CopyMode};
 pub use build::{Draft, Purpose};
@@ -28,6 +29,7 @@ pub use step_kind::StepKind;
 pub(crate) use storage::plain_path;
 pub use storage::{Clustered, Nodes, Storage};
 pub use view::PlanView;
+pub use whose::Whose;
 
 use uuid::Uuid;
 

@@ -252,23 +252,6 @@ pub enum Step {
         /// Where the guest finds it.
         target: String,
     },
-    /// Have the guest let go of a disk, and take it out of the domain and its
-    /// definition.
-    DetachDisk {
-        /// The disk.
-        disk: String,
-        /// Where the guest finds it.
-        target: String,
-    },
-    /// Make a disk larger, and tell the guest.
-    ResizeDisk {
-        /// The disk.
-        disk: String,
-        /// Where the guest finds it.
-        target: String,
-        /// What it gets.
-        size: ByteSize,
-    },
     /// Have QEMU live where the launcher does, so that the pod's limits are the
     /// VM's.
     JoinLauncher {
@@ -412,10 +395,6 @@ impl fmt::Display for Step {
                 write!(f, "start domain {name}{how}")
             }
             Self::AttachDisk { disk, target } => write!(f, "attach disk {disk} at {target}"),
-            Self::DetachDisk { disk, target } => {
-                write!(f, "have the guest let go of disk {disk} at {target}")
-            }
-            Self::ResizeDisk { disk, size, .. } => write!(f, "make disk {disk} {size} large"),
             Self::JoinLauncher { pod } => write!(f, "move QEMU to the launcher, pod {pod}"),
             Self::ResumeDomain { name } => write!(f, "let domain {name} run"),
         }

@@ -33,5 +33,5 @@ step_kinds! {
     ExposeDevice ExposeFile ExposeSocket FillRoot DefineSecret AskContainer AttachIdentity WriteCloudInit
     WriteCephConfig WriteFirmwareVariables DefineDomain StartDomain
     JoinLauncher ResumeDomain
-    AttachDisk DetachDisk ResizeDisk
+    AttachDisk
 }

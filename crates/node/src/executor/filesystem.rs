@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use signal_hook::consts::SIGINT;
 
 use super::partitions::{Partition, write_table};
+use crate::cut::{self, Cut};
 use crate::failure::{Failure, Result, on};
 
 /// A disk with one partition and ext4 on it, for a volume to take what is not
@@ -76,6 +77,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 fn make_filesystem(raw: &File, partition: Partition, watch: &dyn Watch) -> Result<()> {
     let mut mke2fs = start(raw, partition)?;
+    cut::boundary(Cut::Formatting);
     let ended = when_ended(mke2fs.stderr.take());
     let said = loop {
         match ended.recv_timeout(LOOK) {

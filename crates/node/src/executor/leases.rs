@@ -14,7 +14,7 @@ impl Executor<'_> {
     /// between, the next `up` does not need the master, and removes what is left.
     pub(super) fn end_lease(&self, disk: &str) -> Result<()> {
         let steps = self.plan.steps.iter();
-        let of_master = steps.filter(|step| disk_of_master(step) == Some(disk));
+        let of_master = steps.filter(|step| step.has_master_of() == Some(disk));
         let mut gone: Vec<_> = of_master.filter_map(made_by).collect();
         gone.retain(|made| !self.is_needed_besides(disk, made));
         for made in &gone {
@@ -46,7 +46,7 @@ impl Executor<'_> {
     fn is_needed_besides(&self, disk: &str, made: &Made) -> bool {
         let steps = self.plan.steps.iter();
         let mut others = steps.filter(|step| {
-            disk_of_master(step).is_some_and(|it| it != disk) && !is_needless(self.plan, step)
+            step.has_master_of().is_some_and(|it| it != disk) && !is_needless(self.plan, step)
         });
         others.any(|step| made_by(step).as_ref() == Some(made))
     }
@@ -60,20 +60,9 @@ pub(crate) fn is_cloned(disk: &PlannedDisk) -> bool {
 
 /// Whether a step would show or lease a master that nobody needs any more.
 pub(crate) fn is_needless(plan: &Plan, step: &Step) -> bool {
-    let Some(name) = disk_of_master(step) else {
+    let Some(name) = step.has_master_of() else {
         return false;
     };
     let mut disks = plan.disks.iter();
     disks.any(|disk| disk.name == name && is_cloned(disk))
-}
-
-/// Whose master a step is about.
-fn disk_of_master(step: &Step) -> Option<&str> {
-    match step {
-        Step::CheckServers { disk, .. }
-        | Step::TakeLease { disk, .. }
-        | Step::ExposeDevice { disk, .. }
-        | Step::ExposeFile { disk, .. } => Some(disk),
-        _ => None,
-    }
 }

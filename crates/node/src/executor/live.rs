@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use disklet_block::convert::Watch;
 use disklet_core::domain::{Disk, Location};
-use disklet_core::plan::{PlannedDisk, Source, Step};
+use disklet_core::plan::{PlannedDisk, Source};
 use disklet_core::source::Servers as Doors;
 use disklet_core::units::ByteSize;
 use uuid::Uuid;
@@ -136,28 +136,28 @@ fn demand_answer(disk: &Disk) -> Result<Servers> {
     Ok(found)
 }
 
-/// Changes a disk that is there. That a guest lets go of it is told later.
-pub(crate) fn change(
+/// Asks the guest to let go of a disk, unless it has. That it does is told later.
+pub(crate) fn ask_to_let_go(libvirt: &Libvirt, domain: Uuid, target: &str) -> Result<()> {
+    match libvirt.disk_at(domain, target)? {
+        Some(disk) => libvirt.ask_to_let_go(domain, &disk.alias.unwrap_or_default()),
+        None => Ok(()),
+    }
+}
+
+/// Makes a disk larger, and tells the guest.
+pub(crate) fn enlarge(
     libvirt: &Libvirt,
     domain: Uuid,
-    step: &Step,
+    target: &str,
+    size: ByteSize,
     watch: &dyn Watch,
 ) -> Result<()> {
-    match step {
-        Step::DetachDisk { target, .. } => match libvirt.disk_at(domain, target)? {
-            Some(disk) => libvirt.ask_to_let_go(domain, &disk.alias.unwrap_or_default()),
-            None => Ok(()),
-        },
-        Step::ResizeDisk { target, size, .. } => {
-            let now = ByteSize::from_bytes(libvirt.capacity(domain, target)?);
-            // libvirt would make it smaller.
-            if now > *size {
-                return Err(Failure::new(format!("it has {now} by now")));
-            }
-            let (libvirt, target, bytes) = (libvirt.clone(), target.clone(), size.as_bytes());
-            let resize = move || libvirt.resize(domain, &target, bytes);
-            in_time(watch, "QEMU may still make the disk larger", resize)
-        }
-        _ => Ok(()),
+    let now = ByteSize::from_bytes(libvirt.capacity(domain, target)?);
+    // libvirt would make it smaller.
+    if now > size {
+        return Err(Failure::new(format!("it has {now} by now")));
     }
+    let (libvirt, target) = (libvirt.clone(), target.to_owned());
+    let resize = move || libvirt.resize(domain, &target, size.as_bytes());
+    in_time(watch, "QEMU may still make the disk larger", resize)
 }

@@ -78,8 +78,6 @@ pub(crate) fn made_by(step: &Step) -> Option<Made> {
         | Step::StartDomain { .. }
         | Step::JoinLauncher { .. }
         | Step::AttachDisk { .. }
-        | Step::DetachDisk { .. }
-        | Step::ResizeDisk { .. }
         | Step::ResumeDomain { .. } => return None,
     };
     Some(made)

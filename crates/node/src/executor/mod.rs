@@ -36,7 +36,7 @@ use disklet_core::config::Config;
 use disklet_core::domain::{KeyKind, Location};
 use disklet_core::facts::{DeviceNumber, Questions};
 use disklet_core::names::{PodUid, Sha256};
-use disklet_core::plan::{Access, Copy, HostPath, Plan, PlannedDisk, Step};
+use disklet_core::plan::{Access, Copy, HostPath, Plan, PlannedDisk, Step, Whose};
 use disklet_core::text::Secret;
 use uuid::Uuid;
 
@@ -48,7 +48,7 @@ use crate::record::Held;
 pub(crate) use disklet::host::Host;
 pub(crate) use launcher::open_socket;
 pub(crate) use leases::{is_cloned, is_needless};
-pub(crate) use live::change;
+pub(crate) use live::{ask_to_let_go, enlarge};
 pub(crate) use made::{is_there, made_by, unmake};
 pub(crate) use nodes::sweep_nodes;
 
@@ -84,9 +84,8 @@ impl Executor<'_> {
                 let store = Store::of(&self.config.data_dir);
                 in_store(&store, image, digest.as_deref())
             }
-            Step::CheckServers { disk, hosts } => {
+            Step::CheckServers { hosts, .. } => {
                 servers::refuse_closed(hosts, &self.config.networks)
-                    .map_err(|failure| failure.of(&format!("disk {disk}")))
             }
             Step::TakeLease { .. } => self.take_lease(step),
             Step::EndLease { disk } => self.end_lease(disk),
@@ -105,9 +104,7 @@ impl Executor<'_> {
             Step::CreateDiskImage { file, size, .. } => {
                 copies::disk_image(self.host(), Path::new(known_path(file)?), *size, self.user)
             }
-            Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } => {
-                Err(needs_cluster(disk))
-            }
+            Step::AskContainer { .. } | Step::AttachIdentity { .. } => Err(needs_cluster()),
             Step::WriteCephConfig { file } => copies::ceph_config(Path::new(file), self.user),
             Step::WriteFirmwareVariables { file, template } => {
                 copies::variables(Path::new(file), Path::new(template), self.user)
@@ -167,9 +164,6 @@ impl Executor<'_> {
                 self.libvirt.define(name, &xml)
             }
             Step::AttachDisk { disk, target } => self.attach(disk, target),
-            Step::DetachDisk { .. } | Step::ResizeDisk { .. } => {
-                change(self.libvirt, self.plan.uuid, step, self.watch)
-            }
             Step::ExposeSocket { from, to } => {
                 launcher::expose_socket(self.host(), Path::new(from), Path::new(to), self.user)
             }
@@ -182,10 +176,13 @@ impl Executor<'_> {
     /// Those that users of VMs say; an administrator's are not judged.
     fn server_names(&self) -> impl Iterator<Item = &String> {
         let steps = self.plan.steps.iter();
-        steps.flat_map(|step| match step {
-            Step::CheckServers { hosts, .. } => hosts.as_slice(),
-            _ => &[],
-        })
+        let hosts = steps.filter_map(|step| {
+            let Step::CheckServers { hosts, .. } = step else {
+                return None;
+            };
+            Some(hosts)
+        });
+        hosts.flatten()
     }
 
     fn host(&self) -> Host<'_> {
@@ -206,24 +203,13 @@ impl Executor<'_> {
         launcher::join(self.host(), qemu, launcher, pod)
     }
 
-    /// The disk that a step is for, if it is for one and does not say so itself.
+    /// The disk that a step is for.
     fn disk_of<'s>(&'s self, step: &'s Step) -> Option<&'s str> {
-        match step {
-            Step::TakeLease { disk, .. }
-            | Step::ExposeDevice { disk, .. }
-            | Step::ExposeFile { disk, .. }
-            | Step::CreateDiskImage { disk, .. }
-            | Step::AttachDisk { disk, .. }
-            | Step::DetachDisk { disk, .. }
-            | Step::ResizeDisk { disk, .. } => Some(disk),
-            Step::FillRoot { .. } => Some("root"),
-            Step::CreateOverlay { file, .. }
-            | Step::CloneMaster { file, .. }
-            | Step::CreateVolume { file, .. }
-            | Step::WriteCloudInit { file, .. } => {
-                self.disk_at(file).map(|disk| disk.name.as_str())
-            }
-            _ => None,
+        match step.whose() {
+            Whose::Disk(disk) => Some(disk),
+            Whose::DiskAt(file) => self.disk_at(file).map(|disk| disk.name.as_str()),
+            Whose::Root => Some("root"),
+            Whose::Vm => None,
         }
     }
 
@@ -307,13 +293,12 @@ impl Executor<'_> {
     /// The path that a user knows of a device or a file that we show.
     fn behind(&self, shown: &str) -> String {
         let steps = self.plan.steps.iter();
-        let mut behind = steps.filter_map(|step| match step {
-            Step::ExposeDevice { from, to, .. } | Step::ExposeFile { from, to, .. }
-                if to == shown =>
-            {
-                Some(from.to_string())
-            }
-            _ => None,
+        let mut behind = steps.filter_map(|step| {
+            let (Step::ExposeDevice { from, to, .. } | Step::ExposeFile { from, to, .. }) = step
+            else {
+                return None;
+            };
+            (to == shown).then(|| from.to_string())
         });
         behind.next().unwrap_or_else(|| shown.to_owned())
     }
@@ -322,11 +307,8 @@ impl Executor<'_> {
 /// What this version cannot do, so that nothing is begun.
 pub(crate) fn demand_supported(plan: &Plan) -> Result<()> {
     for step in &plan.steps {
-        match step {
-            Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } => {
-                return Err(needs_cluster(disk));
-            }
-            _ => {}
+        if let Step::AskContainer { disk, .. } | Step::AttachIdentity { disk, .. } = step {
+            return Err(needs_cluster().of(&format!("disk {disk}")));
         }
     }
     Ok(())
@@ -342,8 +324,8 @@ fn plain_key(kind: KeyKind, key: &Secret) -> Result<Secret> {
     }
 }
 
-fn needs_cluster(disk: &str) -> Failure {
-    Failure::new(format!("disk {disk}: its storage comes from a cluster"))
+fn needs_cluster() -> Failure {
+    Failure::new("its storage comes from a cluster")
         .help("name the storage itself in the disk's source")
 }
 

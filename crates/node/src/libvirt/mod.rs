@@ -10,6 +10,7 @@ mod nodes;
 mod pools;
 mod rivals;
 mod secrets;
+mod starting;
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,6 @@ use virt::stream::Stream;
 use virt::sys;
 
 use crate::failure::{Failure, Result};
-use crate::interrupt;
 use crate::record::Record;
 
 pub(crate) use capabilities::QemuUser;
@@ -158,27 +158,6 @@ impl Libvirt {
             Enum::Known(DomainState::Shutoff | DomainState::Crashed) => State::Off(end(&state.1)),
             _ => State::Running,
         }))
-    }
-
-    /// Gives a domain time that somebody is starting. One whose daemon was ended
-    /// meanwhile never runs.
-    pub(crate) fn demand_started(&self, uuid: Uuid) -> Result<()> {
-        let until = Instant::now() + Duration::from_secs(20);
-        while self.state(uuid)? == Some(State::Starting) {
-            if interrupt::asked() {
-                return Err(Failure::cancelled());
-            }
-            if Instant::now() > until {
-                return Err(Failure::new("its start has begun and does not end").help(format!(
-                    "libvirtd was ended while it started the VM, or is busy with it: end it with \
-                     virsh -c '{}' destroy {uuid}, if need be after libvirtd was started again, \
-                     and say disklet up again",
-                    self.address()?
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(())
     }
 
     /// Why a guest stands still, if it does.

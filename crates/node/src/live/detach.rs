@@ -3,15 +3,13 @@
 use std::time::{Duration, Instant};
 
 use disklet::disks::DetachArgs;
-use disklet_block::convert::Unwatched;
 use disklet_core::live::{self, RunningDisk, RunningVm};
-use disklet_core::plan::StepKind;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Meant, refused, shown};
 use crate::cut::{self, Cut};
-use crate::executor::change;
+use crate::executor::ask_to_let_go;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::libvirt::{Event, Events, Libvirt};
@@ -73,15 +71,15 @@ impl Node<'_> {
         vm: &RunningVm,
         disk: &RunningDisk,
     ) -> Result<()> {
-        let step = live::detach(vm, disk).map_err(|refusal| refused(&refusal))?;
+        live::demand_detachable(vm, disk).map_err(|refusal| refused(&refusal))?;
         let gone = || Failure::new("the VM is gone");
         let record = held.read()?.ok_or_else(gone)?;
         let kept = self.kept_plan(record.uuid).unwrap_or_default();
         let mut shown = kept["disks"].as_array().into_iter().flatten();
         let view = shown.find(|view| view["name"] == disk.name.as_str());
         self.intend_detach(held, record, disk, view.unwrap_or(&Value::Null))?;
-        cut::boundary(Cut::Before(StepKind::DetachDisk));
-        change(self.libvirt, vm.uuid, &step, &Unwatched)
+        cut::boundary(Cut::LettingGo);
+        ask_to_let_go(self.libvirt, vm.uuid, &disk.target)
     }
 
     /// Disks that are wanted again keep what the guest wrote, whenever it lets go of them.

@@ -6,13 +6,12 @@ use std::io::{Seek, SeekFrom};
 use disklet::disks::ResizeArgs;
 use disklet_block::convert::Watch;
 use disklet_core::live::{self, Growth, RunningDisk, Seen};
-use disklet_core::plan::{Step, StepKind};
 use disklet_core::units::ByteSize;
 use serde_json::Value;
 
 use super::{Meant, kept, refused, shown};
 use crate::cut::{self, Cut};
-use crate::executor::change;
+use crate::executor::enlarge;
 use crate::failure::{Failure, Result};
 use crate::interrupt::UntilInterrupted;
 use crate::libvirt::Libvirt;
@@ -38,8 +37,8 @@ fn grow(node: &Node<'_>, meant: &Meant, args: &ResizeArgs) -> Result<(String, Va
     let growth = live::resize(disk, args.size, seen).map_err(|it| of_disk(refused(&it)))?;
     let size = match growth {
         Growth::Already(size) => size,
-        Growth::To(step) => node
-            .grow(&held, record, &step, &UntilInterrupted)
+        Growth::To(size) => node
+            .grow(&held, record, disk, size, &UntilInterrupted)
             .map_err(of_disk)?,
     };
     let kept = node.kept_plan(vm.uuid).unwrap_or_default();
@@ -65,7 +64,7 @@ impl Node<'_> {
         let seen = self.seen(&record, disk)?;
         match live::resize(disk, Some(wanted), seen).map_err(|refusal| refused(&refusal))? {
             Growth::Already(size) => Ok(size),
-            Growth::To(step) => self.grow(held, record, &step, watch),
+            Growth::To(size) => self.grow(held, record, disk, size, watch),
         }
     }
 
@@ -84,24 +83,22 @@ impl Node<'_> {
         &self,
         held: &Held,
         mut record: Record,
-        step: &Step,
+        disk: &RunningDisk,
+        size: ByteSize,
         watch: &dyn Watch,
     ) -> Result<ByteSize> {
-        let Step::ResizeDisk { disk, target, size } = step else {
-            return Err(Failure::new("nothing is to be made larger"));
-        };
         let uuid = record.uuid;
         let shared = self.records.hold_shared_things()?;
-        self.promise_more(&mut record, disk, *size)?;
+        self.promise_more(&mut record, &disk.name, size)?;
         record.changes.push(Change::Resize {
-            name: disk.clone(),
-            target: target.clone(),
+            name: disk.name.clone(),
+            target: disk.target.clone(),
             size: size.as_bytes(),
         });
         held.write(&record)?;
         drop(shared);
-        cut::boundary(Cut::Before(StepKind::ResizeDisk));
-        let outcome = change(self.libvirt, uuid, step, watch);
+        cut::boundary(Cut::Growing);
+        let outcome = enlarge(self.libvirt, uuid, &disk.target, size, watch);
         if !self.libvirt.is_alive() {
             return Err(
                 outcome.map_or_else(lost_meanwhile, |()| Failure::new("libvirt has gone away"))
@@ -110,7 +107,7 @@ impl Node<'_> {
         cut::boundary(Cut::Done);
         let settled = self.settle(held);
         outcome.and(settled)?;
-        Ok(*size)
+        Ok(size)
     }
 
     /// What a file of ours grows by is promised by its pool, or refused.

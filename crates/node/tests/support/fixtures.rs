@@ -4,8 +4,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use disklet_core::plan::StepKind;
-
 use super::things::{WithSecrets, with_secrets};
 use super::{Machine, guest};
 
@@ -35,34 +33,6 @@ impl Kind {
         Self::DiskImage,
         Self::PersistentRoot,
     ];
-
-    /// The VM that shows how a step can be cut. A new step without a VM does
-    /// not compile.
-    pub(crate) fn showing(step: StepKind) -> Self {
-        match step {
-            StepKind::EnsurePool
-            | StepKind::PullImage
-            | StepKind::CreateOverlay
-            | StepKind::CreateVolume
-            | StepKind::WriteCloudInit
-            | StepKind::DefineDomain
-            | StepKind::StartDomain => Self::NewVolume,
-            StepKind::ExposeDevice | StepKind::TakeLease => Self::RawDevice,
-            StepKind::CloneMaster | StepKind::EndLease | StepKind::CreateDiskImage => Self::Object,
-            StepKind::WriteFirmwareVariables => Self::Uefi,
-            // Refused before anything is begun: they need a cluster.
-            StepKind::AskContainer | StepKind::AttachIdentity => Self::Ceph,
-            // Only where there is a launcher: cluster_cuts.rs cuts these.
-            StepKind::ExposeSocket | StepKind::JoinLauncher | StepKind::ResumeDomain => Self::Ceph,
-            // Only while a VM runs: real_live.rs cuts these.
-            StepKind::AttachDisk | StepKind::DetachDisk | StepKind::ResizeDisk => Self::Ceph,
-            StepKind::ExposeFile => Self::DiskImage,
-            StepKind::FillRoot => Self::PersistentRoot,
-            StepKind::CheckServers | StepKind::DefineSecret | StepKind::WriteCephConfig => {
-                Self::Ceph
-            }
-        }
-    }
 }
 
 /// A VM's manifest, and what it refers to on this machine.

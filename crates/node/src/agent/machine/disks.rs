@@ -319,7 +319,7 @@ impl Following<'_> {
         let Ok(disk) = vm.disk(name) else {
             return Ok(Detached::Gone);
         };
-        live::detach(&vm, disk).map_err(|refusal| Failure::new(refusal.to_string()))?;
+        live::demand_detachable(&vm, disk).map_err(|refusal| Failure::new(refusal.to_string()))?;
         let was_asked = record.changes.iter().any(|begun| begun.detaches(name));
         let asked = self.node.ask_to_detach(&held, &vm, disk);
         // QEMU may not want to be asked twice.

@@ -1,0 +1,80 @@
+//! Which disk a step is for.
+
+use super::Step;
+
+/// Whom a step is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose<'s> {
+    /// The disk of that name.
+    Disk(&'s str),
+    /// The disk whose file it is.
+    DiskAt(&'s str),
+    /// The root disk.
+    Root,
+    /// The whole VM.
+    Vm,
+}
+
+impl Step {
+    /// Whom it is for.
+    #[must_use]
+    pub fn whose(&self) -> Whose<'_> {
+        match self {
+            Self::CheckServers { disk, .. }
+            | Self::TakeLease { disk, .. }
+            | Self::EndLease { disk }
+            | Self::AskContainer { disk, .. }
+            | Self::AttachIdentity { disk, .. }
+            | Self::CreateDiskImage { disk, .. }
+            | Self::ExposeDevice { disk, .. }
+            | Self::ExposeFile { disk, .. }
+            | Self::AttachDisk { disk, .. } => Whose::Disk(disk),
+            Self::CreateOverlay { file, .. }
+            | Self::CloneMaster { file, .. }
+            | Self::CreateVolume { file, .. }
+            | Self::WriteCloudInit { file, .. } => Whose::DiskAt(file),
+            Self::FillRoot { .. } => Whose::Root,
+            Self::EnsurePool { .. }
+            | Self::PullImage { .. }
+            | Self::DefineSecret { .. }
+            | Self::WriteCephConfig { .. }
+            | Self::WriteFirmwareVariables { .. }
+            | Self::DefineDomain { .. }
+            | Self::ExposeSocket { .. }
+            | Self::StartDomain { .. }
+            | Self::JoinLauncher { .. }
+            | Self::ResumeDomain { .. } => Whose::Vm,
+        }
+    }
+
+    /// The disk whose master it checks, leases or shows: once that is cloned, nobody needs it.
+    #[must_use]
+    pub fn has_master_of(&self) -> Option<&str> {
+        match self {
+            Self::CheckServers { disk, .. }
+            | Self::TakeLease { disk, .. }
+            | Self::ExposeDevice { disk, .. }
+            | Self::ExposeFile { disk, .. } => Some(disk),
+            Self::EndLease { .. }
+            | Self::EnsurePool { .. }
+            | Self::PullImage { .. }
+            | Self::CreateOverlay { .. }
+            | Self::CloneMaster { .. }
+            | Self::CreateDiskImage { .. }
+            | Self::AskContainer { .. }
+            | Self::AttachIdentity { .. }
+            | Self::CreateVolume { .. }
+            | Self::ExposeSocket { .. }
+            | Self::FillRoot { .. }
+            | Self::DefineSecret { .. }
+            | Self::WriteCloudInit { .. }
+            | Self::WriteCephConfig { .. }
+            | Self::WriteFirmwareVariables { .. }
+            | Self::DefineDomain { .. }
+            | Self::StartDomain { .. }
+            | Self::AttachDisk { .. }
+            | Self::JoinLauncher { .. }
+            | Self::ResumeDomain { .. } => None,
+        }
+    }
+}
