@@ -1,16 +1,17 @@
 //! Devices and files of the machine have one running VM at a time.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use disklet::manifests::device_number;
-use disklet_core::plan::{Access, Plan};
+use disklet_core::plan::{Access, Plan, Whose};
 use rustix::fs::OFlags;
 use serde_json::Value;
 
-use crate::behind::{Ground, Loop, disk_of, file_behind};
-use crate::executor::Host;
+use crate::behind::{Ground, Loop, disk_of as whole_disk_of, file_behind};
+use crate::executor::{Host, made_by};
 use crate::failure::{Failure, Result};
 use crate::record::{Made, Record, Unread};
 use crate::verbs::Node;
@@ -31,22 +32,27 @@ impl Node<'_> {
             }
             let held = other.made.iter().filter(|made| !other.has_released(made));
             let shared = { held }.find_map(|theirs| {
-                let with = |what| (theirs, what);
                 let undecided = made
                     .iter()
                     .filter(|ours| !ours.is_decided_elsewhere(theirs));
                 let mut shared = undecided.filter_map(|ours| {
+                    let with = |what| (ours, theirs, what);
                     let same_file = || self.shares_file(ours, theirs);
                     // What they are shown, whatever has become of the path.
                     let same_ground = || self.shares_ground(ours, theirs, shown(theirs));
                     ours.shares_with(theirs)
                         .or_else(same_file)
                         .or_else(same_ground)
+                        .map(with)
                 });
-                shared.next().map(with)
+                shared.next()
             });
-            let Some((theirs, what)) = shared else {
+            let Some((ours, theirs, what)) = shared else {
                 continue;
+            };
+            let what = match disk_of(plan, ours) {
+                Some(disk) => format!("disk {disk}: {what}"),
+                None => what,
             };
             let holder = holder(other, plan);
             // Another daemon's VMs cannot be asked whether they run.
@@ -213,6 +219,19 @@ impl Node<'_> {
     }
 }
 
+/// The disk that something is made for.
+fn disk_of<'p>(plan: &'p Plan, thing: &Made) -> Option<&'p str> {
+    plan.steps.iter().find_map(|step| {
+        let Whose::Disk(disk) = step.whose() else {
+            return None;
+        };
+        let made = made_by(step)?;
+        // What was only a path when the step was planned has a number by now.
+        let same_place = made.place().is_some() && made.place() == thing.place();
+        (same_place || made == *thing).then_some(disk)
+    })
+}
+
 /// What is mounted for a VM.
 fn shown(made: &Made) -> Option<Ground> {
     let Made::Mount { path, .. } = made else {
@@ -257,11 +276,20 @@ impl Made {
         }
     }
 
+    /// Where libvirt finds it, or what is leased.
+    fn place(&self) -> Option<&OsStr> {
+        match self {
+            Self::Device { path, .. } | Self::Mount { path, .. } => Some(path.as_os_str()),
+            Self::Lease { storage, .. } => Some(OsStr::new(storage)),
+            _ => None,
+        }
+    }
+
     /// Whether it is this device, or a partition of it.
     fn is_on(&self, device: &str) -> bool {
         match self {
             Self::Device { number, .. } => {
-                number == device || disk_of(number).as_deref() == Some(device)
+                number == device || whole_disk_of(number).as_deref() == Some(device)
             }
             _ => false,
         }
@@ -314,10 +342,10 @@ impl Made {
             (Self::Device { number: one, .. }, Self::Device { number: two, .. }) => {
                 if one == two {
                     Some(format!("device {}", known_as(one)))
-                } else if disk_of(one).as_deref() == Some(two) {
+                } else if whole_disk_of(one).as_deref() == Some(two) {
                     let (part, disk) = (known_as(one), known_as(two));
                     Some(format!("device {disk}, of which {part} is a partition,"))
-                } else if disk_of(two).as_deref() == Some(one) {
+                } else if whole_disk_of(two).as_deref() == Some(one) {
                     let (disk, part) = (known_as(one), known_as(two));
                     Some(format!("partition {part} of device {disk}"))
                 } else {

@@ -308,6 +308,7 @@ fn a_device_has_one_user_at_a_time() {
     let other = machine.write("other.yaml", other).display().to_string();
     let before = machine.things();
     let refused = machine.refused(&["up", "-f", &other]);
+    assert!(refused.contains("disk data: device /dev/loop"), "{refused}");
     assert!(refused.contains("in use by VM default/busy"), "{refused}");
     assert_eq!(machine.things(), before);
     machine.done(&["down", "busy", "--grace", "0"]);

@@ -120,8 +120,14 @@ fn an_interrupted_up_is_finished_by_the_next() {
         let mut of_kind = cuts.iter().filter(|(of, _)| *of == kind);
         of_kind.any(|(_, cuts)| cuts.contains(cut))
     };
-    assert!(was_cut(Kind::PersistentRoot, "Within"), "never cut while copying");
-    assert!(was_cut(Kind::NewVolume, "Formatting"), "never cut while mke2fs works");
+    assert!(
+        was_cut(Kind::PersistentRoot, "Within"),
+        "never cut while copying"
+    );
+    assert!(
+        was_cut(Kind::NewVolume, "Formatting"),
+        "never cut while mke2fs works"
+    );
     for step in StepKind::ALL {
         if let Some(kind) = local(Shown::of(*step)) {
             let cut = format!("before {step:?}");

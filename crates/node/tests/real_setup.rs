@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use disklet::store::Store;
 use disklet_block::device::{Access, Caching, FileDevice};
-use support::Machine;
 use support::fixtures::{Fixture, Kind};
+use support::{Machine, guest};
 
 /// A web server without images; how often it was asked for one.
 fn empty_server() -> (String, Arc<AtomicUsize>) {
@@ -76,6 +76,33 @@ fn a_machine_that_cannot_run_vms_fetches_no_image() {
     let remedy = "help: use disklet images pull tiny: check the image's name, or say with --from";
     assert!(refused.contains(remedy), "{refused}");
     assert!(asked.load(Ordering::SeqCst) > 0, "asked for, now");
+}
+
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_clone_of_what_no_web_server_has_names_the_disk_and_the_address() {
+    let machine = Machine::new("web-gone");
+    machine.add_image("tiny", &guest::disk());
+    let (address, asked) = empty_server();
+    let text = format!(
+        "apiVersion: disklet.io/v1alpha1\nkind: VM\nmetadata: {{name: web-gone}}\nspec:\n  domain:\n\
+         \x20   memory: 64Mi\n    devices:\n      disks:\n\
+         \x20     - source: {{image: {{name: virtlet.cloud/tiny}}}}\n\
+         \x20     - source: {{http: {{url: '{address}'}}}}\n        copy: {{mode: clone}}\n\
+         \x20       target: {{bus: scsi, device: sdb}}\n"
+    );
+    let manifest = machine.write("vm.yaml", text).display().to_string();
+    let before = machine.things();
+    let refused = machine.refused(&["up", "-f", &manifest]);
+    for part in [
+        "disk sdb: ",
+        "(status 404)",
+        "help: check the address in the disk's source",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(asked.load(Ordering::SeqCst) > 0);
+    assert_eq!(machine.things(), before);
 }
 
 /// Has libvirt define a domain, as somebody else would.

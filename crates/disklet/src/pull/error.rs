@@ -106,6 +106,20 @@ impl PullError {
         }
     }
 
+    /// Says through which proxy a server was asked that could not be reached.
+    pub(super) fn through(self, proxy: &str) -> Self {
+        if self.kind != PullErrorKind::Unreachable {
+            return self;
+        }
+        Self {
+            what: format!("{}, through {proxy}", self.what),
+            help: Some(format!(
+                "see that {proxy} runs and lets this address through; no_proxy names those that need none"
+            )),
+            ..self
+        }
+    }
+
     /// Says which image it is about.
     pub(super) fn of(self, image: &str) -> Self {
         Self {

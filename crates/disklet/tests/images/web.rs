@@ -381,6 +381,51 @@ fn proxies_of_the_environment_are_used() {
     );
 }
 
+/// A proxy that is not there, or lets nobody through, is not told as the server.
+#[test]
+fn a_proxy_that_fails_is_named() {
+    let scratch = Scratch::new("web-bad-proxy");
+    let told = |proxy: &str| {
+        let mut command = scratch.command(&["pull", "one", "--from", "http://host.invalid/x"]);
+        command.env("http_proxy", proxy);
+        Outcome::of(command.output().unwrap()).refused()
+    };
+    let gone = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let refusing = Server::start(|_| Reply::status(407));
+    for (proxy, help) in [
+        (gone.to_string(), "no_proxy"),
+        (format!("127.0.0.1:{}", refusing.port()), "USER:PASSWORD@"),
+    ] {
+        let told = told(&format!("http://user:hunter2@{proxy}"));
+        let name = format!("the variable http_proxy's proxy http://{proxy}");
+        assert!(told.contains(&name), "{told}");
+        assert!(
+            told.contains("help: see that") && told.contains(help),
+            "{told}"
+        );
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}
+
+#[test]
+fn what_is_not_there_and_what_leads_in_a_circle_say_what_to_do() {
+    let scratch = Scratch::new("web-remedies");
+    let missing = Server::start(|_| Reply::status(404));
+    let told = scratch.fails(&["pull", "one", "--from", &missing.url("/x")]);
+    assert!(told.contains("(status 404)"), "{told}");
+    assert!(told.contains("help: check what follows --from"), "{told}");
+    let circle = Server::start(|_| Reply::redirect("/again"));
+    let told = scratch.fails(&["pull", "one", "--from", &circle.url("/x")]);
+    assert!(told.contains("leads on more than"), "{told}");
+    assert!(
+        told.contains("help: see that the server does not lead in a circle"),
+        "{told}"
+    );
+}
+
 #[test]
 fn those_who_want_the_same_join() {
     let scratch = Scratch::new("web-join");

@@ -68,6 +68,7 @@ fn unopened(error: &PullError) -> Failure {
         PullErrorKind::Denied => {
             Some("check the user and the password, with auth of the disk's source")
         }
+        PullErrorKind::NotFound => Some("check the address in the disk's source"),
         _ => error.remedy(),
     };
     let failure = Failure::new(disklet::report::with_causes(error));

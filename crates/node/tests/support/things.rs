@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 
@@ -46,8 +47,8 @@ impl Drop for WithSecrets {
 }
 
 impl Machine {
-    /// Files and directories, mounts, loop devices, held locks; domains, pools
-    /// and secrets.
+    /// Files and directories, mounts, loop devices, held locks; domains, pools,
+    /// secrets and processes.
     pub(crate) fn things(&self) -> Vec<String> {
         let data = self.path("data");
         let mut files = Vec::new();
@@ -84,6 +85,7 @@ impl Machine {
             found.extend(names.filter(ours).map(|name| format!("{show} {name}")));
         }
         found.extend(self.secrets());
+        found.extend(orphans());
         found
     }
 
@@ -119,6 +121,36 @@ impl Machine {
         let secrets = secrets.lines().filter(|line| !line.trim().is_empty());
         secrets.map(|line| format!("secret {line}")).collect()
     }
+}
+
+/// What one of our programs has started, and nobody waits for any more. The kernel ends
+/// them with whom they work for, which takes a moment.
+fn orphans() -> Vec<String> {
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let found: Vec<_> = processes.filter_map(|it| orphan(&it.path())).collect();
+        if found.is_empty() || Instant::now() > until {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn orphan(process: &Path) -> Option<String> {
+    // It may have ended meanwhile.
+    let of = |process: &Path, file: &str| std::fs::read_to_string(process.join(file)).ok();
+    let name = of(process, "comm")?;
+    // The kernel keeps 15 letters.
+    if !["mke2fs", "qemu-storage-da"].contains(&name.trim()) {
+        return None;
+    }
+    let status = of(process, "status")?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    let parent = of(&Path::new("/proc").join(parent.trim()), "comm")?;
+    // Tests make filesystems as well.
+    let is_waited_for = ["disklet", "real_"].iter().any(|it| parent.starts_with(it));
+    (!is_waited_for).then(|| format!("{} of {}", name.trim(), parent.trim()))
 }
 
 /// Whether a path or one below it is in a line; names of other tests may begin

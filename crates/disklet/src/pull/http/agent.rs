@@ -71,7 +71,7 @@ pub(super) fn agent(
         .client_cert(client)
         .disable_verification(transport.tls.insecure)
         .build();
-    let proxy = proxy(url, transport)?;
+    let proxy = way(url, transport)?.map(|way| way.proxy);
     // Behind a proxy, the proxy decides where it goes.
     let networks = transport.networks.as_ref().filter(|_| proxy.is_none());
     let config = Agent::config_builder()
@@ -101,10 +101,17 @@ pub(super) fn agent(
     })
 }
 
+/// Through whom a server is asked.
+pub(super) struct Way {
+    proxy: Proxy,
+    /// The proxy, and who has said it.
+    pub(super) words: String,
+}
+
 /// The mapping's proxy, else that of the environment for such addresses.
-fn proxy(url: &Url, transport: &Transport) -> Result<Option<Proxy>> {
+pub(super) fn way(url: &Url, transport: &Transport) -> Result<Option<Way>> {
     if let Some(proxy) = &transport.proxy {
-        return through(proxy).map(Some);
+        return through(proxy, "the mapping's").map(Some);
     }
     let variables = match url.scheme() {
         Scheme::Http => ["http_proxy", "all_proxy"],
@@ -136,10 +143,17 @@ fn proxy(url: &Url, transport: &Transport) -> Result<Option<Proxy>> {
             format!("the variable {name}: the proxy's address {why}"),
         )
     })?;
-    through(&proxy).map(Some)
+    through(&proxy, &format!("the variable {name}'s")).map(Some)
 }
 
-fn through(proxy: &Url) -> Result<Proxy> {
+fn through(proxy: &Url, whose: &str) -> Result<Way> {
+    Ok(Way {
+        words: format!("{whose} proxy {proxy}"),
+        proxy: as_proxy(proxy)?,
+    })
+}
+
+fn as_proxy(proxy: &Url) -> Result<Proxy> {
     let wrong = || PullError::new(PullErrorKind::Settings, format!("{proxy} is no proxy"));
     let text = proxy.request();
     let text = std::str::from_utf8(text.expose()).map_err(|_| wrong())?;

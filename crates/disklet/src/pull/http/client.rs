@@ -11,7 +11,7 @@ use disklet_core::url::{Scheme, Url};
 use ureq::http::{Response, header};
 use ureq::{Agent, Body};
 
-use super::agent::{Certificates, agent, small_file};
+use super::agent::{Certificates, agent, small_file, way};
 use super::answer::{Answer, length_without_part, wrong_part};
 use super::judging::Closed;
 use super::session::Session;
@@ -178,7 +178,8 @@ impl Client {
         Err(PullError::new(
             PullErrorKind::Redirect,
             format!("{}: leads on more than {most} times", self.address.url),
-        ))
+        )
+        .help("see that the server does not lead in a circle, or use the address that it leads to in the end"))
     }
 
     fn ask(&self, url: &Url, asked_for: Asked<'_>) -> Result<Response<Body>> {
@@ -233,7 +234,8 @@ impl Client {
                 request = request.header(condition, validator.as_str());
             }
         }
-        request.call().map_err(|error| unreachable(url, error))
+        let answer = request.call();
+        answer.map_err(|error| self.not_reached(url, error))
     }
 
     /// Says something to a server, and is led nowhere.
@@ -244,7 +246,16 @@ impl Client {
         let request = self.agent(url, 0)?.post(asked);
         let request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
         let sent = request.send(form.expose());
-        sent.map_err(|error| unreachable(url, error))
+        sent.map_err(|error| self.not_reached(url, error))
+    }
+
+    /// Why there is no answer; where a proxy is asked, it may be the proxy's doing.
+    fn not_reached(&self, url: &Url, error: ureq::Error) -> PullError {
+        let error = unreachable(url, error);
+        match way(url, &self.address.transport) {
+            Ok(Some(way)) => error.through(&way.words),
+            _ => error,
+        }
     }
 
     /// What a server that is trusted is told.
@@ -265,8 +276,14 @@ impl Client {
                 "the server's answer makes no sense",
             ),
         };
+        let way = way(url, &self.address.transport).ok().flatten();
+        let why = match way.filter(|_| status == 407) {
+            Some(way) => format!("{} does not let us through", way.words),
+            None => why.to_owned(),
+        };
         let error = PullError::new(kind, format!("{url}: {why} (status {status})"));
         match kind {
+            PullErrorKind::Denied if status == 407 => error.help(PROXY_LOGIN),
             PullErrorKind::Busy => error.passing().help("try again later"),
             PullErrorKind::Denied if self.session.is_some() => error.help(
                 "check the image's name: registries say this of images that they do not have, too; credentials are those of docker login, or of --auth-file",
@@ -300,6 +317,8 @@ fn has_part(response: &Response<Body>, rest: Option<Rest<'_>>) -> bool {
     rest.is_some_and(|rest| length.is_some_and(|length| length > rest.from))
 }
 
+const PROXY_LOGIN: &str = "see that the proxy lets this address through; a user and a password for it stand in its own address, as http://USER:PASSWORD@HOST:PORT";
+
 /// Where an answer leads to.
 fn redirected(url: &Url, response: &Response<Body>) -> Result<Url> {
     let refuse = |why: String| PullError::new(PullErrorKind::Redirect, format!("{url}: {why}"));
@@ -316,7 +335,10 @@ fn redirected(url: &Url, response: &Response<Body>) -> Result<Url> {
     if url.scheme() == Scheme::Https && next.scheme() == Scheme::Http {
         return Err(refuse(format!(
             "leads on to {next}, which is not encrypted, and is not followed there"
-        )));
+        ))
+        .help(
+            "have the server lead to an address with https://, or use one that begins with http://",
+        ));
     }
     Ok(next)
 }
@@ -343,7 +365,9 @@ fn unreachable(url: &Url, error: ureq::Error) -> PullError {
         .help(
             "the administrator says which networks are closed, with networks in the configuration",
         ),
-        ureq::Error::ConnectProxyFailed(why) => told("the proxy does not connect").because(why),
+        ureq::Error::ConnectProxyFailed(why) => told("the proxy does not connect")
+            .because(why)
+            .help(PROXY_LOGIN),
         error @ (ureq::Error::Protocol(_)
         | ureq::Error::Http(_)
         | ureq::Error::LargeResponseHeader(..)) => told("the server's answer makes no sense")
