@@ -461,6 +461,12 @@ impl Claim {
     pub fn is_for_one_pod(&self) -> bool {
         self.access_modes.iter().any(|mode| mode == ONE_POD)
     }
+
+    /// Whether it asks for what several nodes write at the same time.
+    #[must_use]
+    pub fn is_written_by_many_nodes(&self) -> bool {
+        self.access_modes.iter().any(|mode| mode == "ReadWriteMany")
+    }
 }
 
 /// The access mode of claims that no two pods have.

@@ -424,6 +424,10 @@ impl PlannedDisk {
             Size::Known(_) => None,
             // Ours to make, and of no interest to anybody.
             _ if matches!(self.source, Source::CloudInit { .. }) => None,
+            Size::OnNode if matches!(self.source, Source::DiskImage { .. }) => Some(format!(
+                "whether the file of disk {} is there, and its size: {}",
+                self.name, self.size
+            )),
             size => Some(format!("size of disk {}: {size}", self.name)),
         }
     }

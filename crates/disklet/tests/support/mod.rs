@@ -7,6 +7,7 @@
 //!   in    manifest.yaml or manifest.json    given with -f
 //!         facts.yaml                        given with --facts; without it: --offline
 //!         config.yaml                       for an argument to name
+//!         agent-pod.yaml                    where a cluster has the same pools from
 //!         args                              more arguments, one a line
 //!         env                               variables, NAME=value a line
 //!   out   everything else, see golden.rs
@@ -26,11 +27,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Files of a fixture that go in. Everything else came out.
-const INPUTS: [&str; 6] = [
+const INPUTS: [&str; 7] = [
     "manifest.yaml",
     "manifest.json",
     "facts.yaml",
     "config.yaml",
+    "agent-pod.yaml",
     "args",
     "env",
 ];
@@ -89,6 +91,9 @@ fn directories(parent: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Files of a fixture that are not given with -f, though they are named as manifests are.
+const NO_MANIFESTS: [&str; 4] = ["facts.yaml", "config.yaml", "agent-pod.yaml", "plan.json"];
+
 impl Fixture {
     fn at(dir: PathBuf) -> Self {
         let mut parts: Vec<_> = dir.iter().rev().take(2).collect();
@@ -115,7 +120,7 @@ impl Fixture {
         self.files()
             .into_iter()
             .filter(|name| name.ends_with(".yaml") || name.ends_with(".json"))
-            .filter(|name| !["facts.yaml", "config.yaml", "plan.json"].contains(&name.as_str()))
+            .filter(|name| !NO_MANIFESTS.contains(&name.as_str()))
             .collect()
     }
 

@@ -45,17 +45,21 @@ impl OwnPod {
             name: name.to_owned(),
             said: said(&pod),
         };
-        let said = own.said.iter();
-        let added = PoolAnnotation::read(said.map(|(key, value)| (key.as_str(), value.as_str())));
-        let added = added.map_err(|why| own.wrong(&why))?;
         let mounts = fs::read_to_string("/proc/self/mountinfo")
             .map_err(|error| Failure::new("this container's mounts are unknown").because(error))?;
-        let unmounted = unmounted(&added, &mounts);
-        if !unmounted.is_empty() {
-            return Err(own.wrong(&unmounted));
-        }
-        config.add_pools(added).map_err(|why| own.wrong(&why))?;
+        own.add_pools(&mounts, config)?;
         Ok(own)
+    }
+
+    fn add_pools(&self, mountinfo: &str, config: &mut Config) -> Result<()> {
+        let said = self.said.iter();
+        let said = said.map(|(key, value)| (key.as_str(), value.as_str()));
+        let added = PoolAnnotation::read(said).map_err(|why| self.wrong(&why))?;
+        let unmounted = unmounted(&added, mountinfo);
+        if !unmounted.is_empty() {
+            return Err(self.wrong(&unmounted));
+        }
+        config.add_pools(added).map_err(|why| self.wrong(&why))
     }
 
     /// Whether it is this pod, and says something else by now: only a new agent goes by it.
@@ -168,7 +172,17 @@ async fn patch_labels(nodes: &Api<Node>, node: &str, labels: &Map<String, Value>
 
 #[cfg(test)]
 mod tests {
+    use disklet_core::diag::{Diagnostics, Origin};
+    use disklet_core::manifest::Input;
+    use disklet_core::text::Reveal;
+    use disklet_core::yaml::{self, Limits, View};
+
     use super::*;
+
+    const POD: &str =
+        include_str!("../../../disklet/tests/golden/seed001/06-copy-on-write/agent-pod.yaml");
+    const CONFIG: &str =
+        include_str!("../../../disklet/tests/golden/seed001/06-copy-on-write/config.yaml");
 
     fn annotated(pairs: &[(&str, &str)]) -> Pod {
         let mut pod = Pod::default();
@@ -179,6 +193,44 @@ mod tests {
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
         pod.metadata.annotations = Some(pairs.collect());
         pod
+    }
+
+    fn as_json(text: &str) -> Value {
+        let document = yaml::documents(text, Limits::default()).next();
+        let root = document.unwrap().unwrap();
+        let data = View::root(&root, &Origin::from("agent-pod.yaml")).data();
+        serde_json::to_value(data.under(Reveal::Redact)).unwrap()
+    }
+
+    /// The golden plan beside them stands on the same pools.
+    #[test]
+    fn pools_of_the_pod_are_those_of_the_configuration() {
+        let pod = as_json(POD);
+        let mounts = pod["spec"]["containers"][0]["volumeMounts"].as_array();
+        let mounts: Vec<_> = { mounts.unwrap().iter() }
+            .map(|mount| format!("31 22 8:1 / {} rw - ext4 /dev/sda rw\n", mount["mountPath"]))
+            .map(|line| line.replace('"', ""))
+            .collect();
+        let own = OwnPod {
+            namespace: "disklet".to_owned(),
+            name: "libvirtd".to_owned(),
+            said: said(&serde_json::from_value(pod).unwrap()),
+        };
+        let mut config = Config::default();
+        own.add_pools(&mounts.concat(), &mut config).unwrap();
+        let mut diags = Diagnostics::default();
+        let input = Input {
+            name: "config.yaml".into(),
+            text: CONFIG.to_owned(),
+        };
+        let written = Config::default().read(&input, &mut diags);
+        assert_eq!(diags.errors(), 0, "{diags:?}");
+        assert_eq!(config.pools, written.pools);
+        assert_eq!(config.pools.len(), 3, "the two, and the one of volumes");
+
+        let lacking = own.add_pools(&mounts[..1].concat(), &mut Config::default());
+        let why = lacking.unwrap_err().to_string();
+        assert!(why.contains("pool slow: nothing is mounted"), "{why}");
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub(in crate::resolve) struct ClaimedPath {
     pub(in crate::resolve) size: Option<ByteSize>,
 }
 
+/// Plugins whose filesystem every node may mount, whatever the claim asks for.
+const IS_A_FILE_SERVER: [&str; 4] = ["azureFile", "cephfs", "nfs", "quobyte"];
+
 impl ClaimedDisk<'_> {
     /// What the disk is, once it is known where it is.
     pub(in crate::resolve) fn source(
@@ -40,12 +43,22 @@ impl ClaimedDisk<'_> {
         }
     }
 
-    /// Storage of a node travels with the VM; any other is seen from
-    /// everywhere.
+    /// Storage of a node travels with the VM, and so does what one node has at a
+    /// time: a disk with a filesystem on it that a kubelet mounts, or a volume whose
+    /// driver does not promise more.
     pub(in crate::resolve) fn migration(&self) -> Migration {
-        match self.volume.source.value {
-            PvSource::Local(_) | PvSource::HostPath(_) => Migration::Copied,
-            _ => Migration::Shared,
+        let is_read = self.claim.read_only || self.volume.read_only;
+        let is_for_many = is_read || self.claim.is_written_by_many_nodes();
+        let is_seen_everywhere = match &self.volume.source.value {
+            PvSource::Local(_) | PvSource::HostPath(_) => false,
+            PvSource::Glusterfs(_) => true,
+            PvSource::Kubelet(plugin) if IS_A_FILE_SERVER.contains(&plugin.as_str()) => true,
+            PvSource::Iscsi(_) | PvSource::Rbd(_) => self.is_block() || is_for_many,
+            PvSource::Flex(_) | PvSource::ForeignFlex(_) | PvSource::Kubelet(_) => is_for_many,
+        };
+        match is_seen_everywhere {
+            true => Migration::Shared,
+            false => Migration::Copied,
         }
     }
 
