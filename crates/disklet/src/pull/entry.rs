@@ -11,7 +11,7 @@ use super::http::{Client, Download, Keeping};
 use super::observer::Stop;
 use super::registry::read_disk;
 use super::{Beginning, Observer, Order, PullError, PullErrorKind, Registry};
-use crate::shown::{printable, short_size};
+use crate::shown::short_size;
 use crate::store::{
     Added, Incoming, Provenance, Pulling, Store, StoreError, StoreErrorKind, Validator,
 };
@@ -215,7 +215,7 @@ pub(super) fn refuse_page(download: &mut Download<'_>, url: &str) -> Result<Vec<
         return Ok(start);
     }
     download.forget();
-    Err(page(url, &start))
+    Err(page(url))
 }
 
 /// Whether it is an image for sure, whatever a server calls it.
@@ -225,11 +225,8 @@ fn is_known(start: &[u8]) -> bool {
         || start.get(510..).is_some_and(|end| end == [0x55, 0xaa])
 }
 
-fn page(url: &str, start: &[u8]) -> PullError {
-    let mut what = format!("{url}: the server sends a page (text/html), not an image");
-    if let Some(words) = printable(start) {
-        what.push_str(&format!("; it begins with {words}"));
-    }
+fn page(url: &str) -> PullError {
+    let what = format!("{url}: the server sends a page (text/html), not an image");
     PullError::new(PullErrorKind::Page, what).help(
         "it may ask for a login or tell an error: look at it in a browser; credentials are said in a transport, see docs/formats/image-mapping.md",
     )

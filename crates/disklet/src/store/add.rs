@@ -19,7 +19,7 @@ use sha2::Digest;
 use super::directories::For;
 use super::{Provenance, Store, StoreError, StoreErrorKind};
 use crate::remedy::{is_full, remedy_for};
-use crate::shown::printable;
+use crate::shown::is_text;
 
 /// An image on its way into the store.
 #[derive(Debug)]
@@ -197,8 +197,8 @@ fn refuse_odd(name: &str, report: &Report, disk: &fs::File) -> Result<(), StoreE
     );
     let mut start = [0; 64];
     let read = disk.read_at(&mut start, 0).unwrap_or(0);
-    if let Some(words) = printable(&start[..read]) {
-        what.push_str(&format!("; it begins with {words}"));
+    if is_text(&start[..read]) {
+        what.push_str("; it begins with text");
     }
     Err(StoreError::new(StoreErrorKind::Refused, what)
         .help("see whether the file is the image, and all of it"))

@@ -85,7 +85,7 @@ fn what_is_no_image_is_refused_by_what_it_looks_like() {
     for (bytes, wanted) in [
         (
             b"abc".to_vec(),
-            "image one cannot be taken in: 3 bytes are no disk (no multiple of 512), nor is it qcow2; it begins with \"abc\"\n  help: see whether",
+            "image one cannot be taken in: 3 bytes are no disk (no multiple of 512), nor is it qcow2; it begins with text\n  help: see whether",
         ),
         (
             odd,

@@ -144,7 +144,7 @@ fn a_later_pull_goes_on_from_there() {
         "{told}"
     );
     assert!(
-        told.contains("help: pull it again: it goes on from there"),
+        told.contains("help: pull it again: it goes on from there if the server can send parts"),
         "{told}"
     );
     for file in scratch.files() {

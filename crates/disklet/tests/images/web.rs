@@ -150,7 +150,7 @@ fn a_page_for_people_is_no_image() {
     for (path, wanted) in [
         (
             "/page",
-            "/page: the server sends a page (text/html), not an image; it begins with \"Please sign in. Please",
+            "/page: the server sends a page (text/html), not an image\n  help: it may ask for a login",
         ),
         (
             "/bytes",

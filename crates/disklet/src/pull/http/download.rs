@@ -313,7 +313,9 @@ impl<'d> Download<'d> {
             format!("{url}: {cause} {at}, and {tries} attempts to go on have failed"),
         );
         match self.partial {
-            Some(_) => error.help("pull it again: it goes on from there"),
+            Some(_) => {
+                error.help("pull it again: it goes on from there if the server can send parts")
+            }
             None => error.help("pull it again"),
         }
     }
