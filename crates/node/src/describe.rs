@@ -13,7 +13,7 @@ use disklet_core::units::ByteSize;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Result};
-use crate::knock::{Answer, SOON, knock};
+use crate::knock::{SOON, knock};
 use crate::libvirt::{Libvirt, Pause};
 use crate::ps::state;
 use crate::record::{Record, Records};
@@ -125,16 +125,11 @@ fn chain(disk: &Value) -> Value {
 
 /// Servers, and whether one of them answers now.
 fn at_server(servers: &Servers, format: &Value) -> Value {
-    let answer = knock(servers, SOON);
-    let why = match &answer {
-        Answer::Given => None,
-        Answer::None => Some("does not answer".to_owned()),
-        Answer::Unreached(error) => Some(format!("cannot be reached: {error}")),
-    };
+    let why = knock(servers, SOON).missing_in_words();
     json!({
         "server": servers.to_string(),
         "format": format,
-        "there": matches!(answer, Answer::Given),
+        "there": why.is_none(),
         "why": why,
     })
 }

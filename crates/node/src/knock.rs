@@ -1,7 +1,7 @@
 //! Whether servers are there, asked without using anything of theirs.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -18,17 +18,38 @@ pub(crate) enum Answer {
     Unreached(io::Error),
 }
 
+impl Answer {
+    /// What is said of a server that is not there.
+    pub(crate) fn missing_in_words(&self) -> Option<String> {
+        match self {
+            Self::Given => None,
+            Self::None => Some("does not answer".to_owned()),
+            Self::Unreached(error) => Some(format!("cannot be reached: {error}")),
+        }
+    }
+}
+
 /// How long servers are waited for that have nothing to do but answer.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// Asks all servers of a storage at once; one that answers is enough.
 pub(crate) fn knock(servers: &Servers, patience: Duration) -> Answer {
+    knock_where(servers, patience, &|_, _| true)
+}
+
+/// The same of hosts that lead somewhere else now than when they were judged: only
+/// addresses that are allowed for a host are asked.
+pub(crate) fn knock_where(
+    servers: &Servers,
+    patience: Duration,
+    allowed: &(dyn Fn(&str, IpAddr) -> bool + Sync),
+) -> Answer {
     let words = servers.knock();
     std::thread::scope(|scope| {
         let asked = servers
             .doors()
             .iter()
-            .map(|door| scope.spawn(move || ask(door, words, patience)));
+            .map(|door| scope.spawn(move || ask(door, words, patience, allowed)));
         let asked: Vec<_> = asked.collect();
         let mut answer = Answer::Unreached(io::ErrorKind::NotFound.into());
         for (nth, thread) in asked.into_iter().enumerate() {
@@ -44,7 +65,12 @@ pub(crate) fn knock(servers: &Servers, patience: Duration) -> Answer {
     })
 }
 
-fn ask(door: &Door, words: &[u8], patience: Duration) -> Answer {
+fn ask(
+    door: &Door,
+    words: &[u8],
+    patience: Duration,
+    allowed: &(dyn Fn(&str, IpAddr) -> bool + Sync),
+) -> Answer {
     let until = Instant::now() + patience;
     let asked = match door {
         Door::Port(endpoint) => {
@@ -52,6 +78,10 @@ fn ask(door: &Door, words: &[u8], patience: Duration) -> Answer {
             addresses.and_then(|addresses| {
                 let mut last = io::Error::from(io::ErrorKind::NotFound);
                 for address in addresses {
+                    if !allowed(endpoint.host(), address.ip()) {
+                        last = io::ErrorKind::PermissionDenied.into();
+                        continue;
+                    }
                     match TcpStream::connect_timeout(&address, left(until)) {
                         Ok(stream) => {
                             stream.set_read_timeout(Some(left(until)))?;
@@ -117,6 +147,18 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         (listener, port)
+    }
+
+    #[test]
+    fn who_may_not_be_asked_is_not() {
+        let (listener, port) = listener();
+        let place = format!("127.0.0.1:{port}");
+        let servers = Servers::shown(&json!({"kind": "nbd", "server": place})).unwrap();
+        let none = |host: &str, _: IpAddr| host != "127.0.0.1";
+        let answer = knock_where(&servers, Duration::from_millis(200), &none);
+        assert!(matches!(answer, Answer::Unreached(_)), "{answer:?}");
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err());
     }
 
     #[test]

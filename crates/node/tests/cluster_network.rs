@@ -287,3 +287,40 @@ fn guests_use_disks_at_servers_and_copies_of_them() {
     until_nothing_is_left(30, "copies of disks at servers");
     drop(prepared);
 }
+
+/// The guest runs on without its server, so nobody but the status says what has happened.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn a_lost_server_is_told_until_it_is_back() {
+    let _alone = alone();
+    have_small_guest();
+    let tenant = Tenant::new("net-lost");
+    let folder = Folder::new(&tenant);
+    let server = NbdSocket::start(&tenant, &folder);
+    let disks = item("lost", &server.source(), "");
+    tenant.apply(&vm("net-lost", &disks, &["stay".to_owned()]));
+    tenant.await_console(240, "net-lost", "GUEST-READY");
+    let disks_ready = ".status.conditions[?(@.type==\"DisksReady\")].reason";
+    tenant.await_field(30, "vm/net-lost", disks_ready, "Prepared");
+
+    drop(server);
+    tenant.await_field(60, "vm/net-lost", disks_ready, "ServerLost");
+    let said = |kind: &str, what: &str| {
+        let path = format!(".status.conditions[?(@.type==\"{kind}\")].{what}");
+        tenant.field("vm/net-lost", &path).unwrap_or_default()
+    };
+    assert_said(
+        &said("DisksReady", "message"),
+        &["disk lost: nbd server /run/disklet/nbd/"],
+    );
+    assert_eq!(said("Ready", "status"), "True");
+
+    let server = NbdSocket::start(&tenant, &folder);
+    tenant.await_field(60, "vm/net-lost", disks_ready, "Prepared");
+    let reasons = "jsonpath={.items[*].reason}";
+    let events = tenant.kubectl(&["get", "events", "-o", reasons]);
+    assert_said(&events, &["ServerLost", "ServerBack"]);
+    delete(&tenant, "net-lost");
+    drop(server);
+    until_nothing_is_left(30, "a VM whose server was away");
+}

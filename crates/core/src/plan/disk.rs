@@ -268,6 +268,17 @@ pub enum HostPath {
 }
 
 impl PlannedDisk {
+    /// The storage that QEMU reads or writes at servers while the guest runs.
+    #[must_use]
+    pub fn at_servers(&self) -> Option<&Network> {
+        match (&self.source, &self.copy) {
+            // It was read when the clone was made.
+            (_, Copy::Clone(_)) => None,
+            (Source::Network { network, .. }, _) => Some(network),
+            _ => None,
+        }
+    }
+
     /// The format of what QEMU opens.
     #[must_use]
     pub fn format(&self) -> Format {

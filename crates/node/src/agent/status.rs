@@ -7,6 +7,7 @@ use disklet_core::launch::vm_pod::RUNNING;
 use disklet_core::plan::{Copy, Plan, PlannedDisk, Source};
 use serde_json::{Value, json};
 
+use super::machine::servers::SERVER_LOST;
 use super::pod::LauncherPod;
 
 /// How a VM is, in the words of its status.
@@ -94,6 +95,18 @@ pub(super) fn status(
         "conditions": [condition("Ready", ready, reason, message), disks_ready],
         "disks": disks.iter().map(disk).collect::<Vec<_>>(),
     }))
+}
+
+/// What a guest waits for, or has errors from, though it runs.
+pub(super) fn say_lost(status: &mut Value, why: &str) {
+    let mut conditions = status["conditions"].as_array_mut().into_iter().flatten();
+    let disks = conditions.find(|it| it["type"] == "DisksReady" && it["status"] == "True");
+    if let Some(disks) = disks {
+        let message = format!("{why}; until it is back, the guest waits for it or has errors");
+        disks["status"] = "False".into();
+        disks["reason"] = SERVER_LOST.into();
+        disks["message"] = shortened(&message).into();
+    }
 }
 
 /// What of the object only the next start can do, once there is or was such.
@@ -261,6 +274,34 @@ mod tests {
         assert_eq!(over["conditions"][1]["status"], "False");
         assert!(news(over.clone(), &waits).is_some());
         assert_eq!(news(with(&[], &over), &over), None);
+    }
+
+    #[test]
+    fn disks_whose_server_is_lost_are_not_ready_though_the_guest_runs() {
+        let mut status = said("True", "now");
+        status["conditions"].as_array_mut().unwrap().push(
+            json!({"type": "DisksReady", "status": "True", "reason": "Prepared", "message": "all"}),
+        );
+        say_lost(&mut status, "disk a: nbd server b:1 does not answer");
+        let [ready, disks] = status["conditions"].as_array().unwrap().as_slice() else {
+            panic!("{status}");
+        };
+        assert_eq!(ready["status"], "True");
+        assert_eq!(
+            (&disks["status"], &disks["reason"]),
+            (&json!("False"), &json!("ServerLost"))
+        );
+        let message = disks["message"].as_str().unwrap();
+        assert!(message.starts_with("disk a: nbd server b:1 does not answer; until"));
+        // What has ended is released, whatever its server does.
+        disks_released(&mut status);
+        say_lost(&mut status, "x");
+        assert_eq!(status["conditions"][1]["reason"], "Released");
+    }
+
+    fn disks_released(status: &mut Value) {
+        let disks = &mut status["conditions"][1];
+        (disks["status"], disks["reason"]) = (json!("False"), json!("Released"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ impl Machine {
     ) -> Ended {
         let mut times = Times {
             follow: self.when_to_follow(guest),
+            ask: Some(Instant::now()),
             ..Times::default()
         };
         let mut told = Ok(Told::Look);
@@ -46,6 +47,10 @@ impl Machine {
                 Ok(Told::Domain(Event::Kept(whose))) if whose == guest.uuid => {
                     let note = "the guest does not let go of a disk that its object has no more";
                     self.cluster().warn(&self.pod, "DiskKept", note);
+                    None
+                }
+                Ok(Told::Servers(whose, missing)) if whose == guest.uuid => {
+                    self.heard_of_servers(guest, &missing, &mut times);
                     None
                 }
                 Ok(Told::Domain(event)) if event.is_of(guest.uuid) => {
@@ -129,6 +134,9 @@ impl Machine {
         }
         if is_due(times.tell) {
             self.tell(guest, times);
+        }
+        if is_due(times.ask) {
+            self.ask_servers(guest, times);
         }
         if is_due(times.follow) {
             self.follow(link, guest, times);

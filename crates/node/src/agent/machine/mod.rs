@@ -6,6 +6,7 @@ mod attend;
 mod disks;
 mod free;
 mod room;
+pub(super) mod servers;
 mod start;
 mod times;
 mod unwanted;
@@ -24,10 +25,11 @@ use super::cluster::{Cluster, now};
 use super::leases::NodeLeases;
 use super::link::{Heard, Link};
 use super::pod::{Incarnation, LauncherPod};
-use super::status::{Standing, add_left, news, pod_status, says_alive, status};
+use super::status::{Standing, add_left, news, pod_status, say_lost, says_alive, status};
 use crate::failure::Result;
 use crate::libvirt::Event;
 use disks::Followed;
+use servers::Asked;
 use start::NotStarted;
 
 pub(super) use unwanted::Unwanted;
@@ -43,6 +45,8 @@ pub(super) enum Told {
     Heard(Incarnation, Heard),
     /// Something happened to some domain.
     Domain(Event),
+    /// The servers of a guest's disks were asked: which do not answer, in words.
+    Servers(Uuid, Vec<String>),
     /// What happened was not told for a while.
     Look,
 }
@@ -70,6 +74,8 @@ struct Guest {
     untold: Cell<bool>,
     /// Which of its object's disks it has.
     followed: Followed,
+    /// Whether the servers of its disks are there.
+    servers: RefCell<Asked>,
 }
 
 impl Guest {
@@ -82,6 +88,7 @@ impl Guest {
             standing: RefCell::new(Standing::Running),
             untold: Cell::new(true),
             followed: Followed::of(generation),
+            servers: RefCell::default(),
         }
     }
 }
@@ -162,7 +169,7 @@ impl Machine {
         match told {
             Told::Pod(pod) => self.pod = *pod,
             Told::PodGone => self.gone = true,
-            Told::Heard(..) | Told::Domain(_) | Told::Look => {}
+            Told::Heard(..) | Told::Domain(_) | Told::Servers(..) | Told::Look => {}
         }
     }
 
@@ -270,6 +277,9 @@ impl Machine {
             generation = before["observedGeneration"].as_i64();
         }
         let mut status = status(&self.pod, node, generation, plan, standing, &now());
+        if let Some(why) = &guest.servers.borrow().missing {
+            say_lost(&mut status, why);
+        }
         add_left(&mut status, &guest.followed.left, before, &now());
         if is_kept {
             status["disks"] = before["disks"].clone();

@@ -34,6 +34,8 @@ pub(super) struct Times {
     pub(super) look: Option<Instant>,
     /// The status was not taken: somebody may take it then.
     pub(super) tell: Option<Instant>,
+    /// The servers of the guest's disks are asked.
+    pub(super) ask: Option<Instant>,
     /// The VM object has changed, or something about its disks did not work.
     pub(super) follow: Option<Instant>,
 }
@@ -50,6 +52,7 @@ impl Default for Times {
             patience: ROOM_AGAIN,
             look: None,
             tell: None,
+            ask: None,
             follow: None,
         }
     }
@@ -110,7 +113,7 @@ impl Times {
     /// How long until the next of them.
     pub(super) fn next(&self) -> Option<Duration> {
         let own = [self.force, self.press, self.retry, self.settle];
-        let others = [self.look, self.tell, self.follow];
+        let others = [self.look, self.tell, self.ask, self.follow];
         let next = own.into_iter().chain(others).flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
