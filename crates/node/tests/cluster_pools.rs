@@ -8,117 +8,24 @@
 
 #[allow(dead_code, reason = "others need the rest")]
 mod kube;
+#[path = "kube/per_node.rs"]
+mod per_node;
 #[path = "kube/world.rs"]
 mod world;
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use kube::guests::{NODE, delete};
-use kube::{Tenant, cluster_directory, on_node, run, until};
+use kube::{Tenant, on_node, run, until};
+use per_node::{FILES, PoolOfNode, until_nothing_fits, vm};
 use world::{alone, have_idle_guest, pod_of, until_nothing_is_left};
-
-const CLAIM: &str = "
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: disklet-ssd}
-spec:
-  storageClassName: ''
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  persistentVolumeReclaimPolicy: Retain
-  claimRef: {namespace: disklet, name: ssd}
-  hostPath: {path: /var/lib/ssd, type: DirectoryOrCreate}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: ssd}
-spec:
-  storageClassName: ''
-  volumeName: disklet-ssd
-  accessModes: [ReadWriteOnce]
-  resources: {requests: {storage: 1Gi}}
-";
 
 fn kubectl(arguments: &[&str]) -> String {
     run(Command::new("kubectl").args(arguments))
 }
 
-/// As an administrator says it: what is printed is applied.
-fn install(options: &[&str]) {
-    let program = cluster_directory().join("shared/disklet");
-    let printed = run(Command::new(program)
-        .args(["install", "--replicas", "1"])
-        .args(options));
-    let mut apply = Command::new("kubectl")
-        .args(["apply", "-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("kubectl starts");
-    let mut stdin = apply.stdin.take().expect("it listens");
-    stdin.write_all(printed.as_bytes()).expect("it listens");
-    drop(stdin);
-    assert!(apply.wait().expect("it ends").success());
-}
-
-/// The pods of a part of Disklet are those of a set.
-fn await_pods_of(component: &str, set: &str) {
-    until(180, &format!("the pod of {set} is ready"), || {
-        let pod = pod_of(component);
-        let owner = "jsonpath={.metadata.ownerReferences[0].name}";
-        let owner = Command::new("kubectl")
-            .args(["-n", "disklet", "get", "pod", &pod, "-o", owner])
-            .output()
-            .expect("kubectl starts");
-        (String::from_utf8_lossy(&owner.stdout) == set).then_some(())
-    });
-}
-
 fn label(usage: &str) -> String {
-    let path = format!("jsonpath={{.metadata.labels.storage\\.disklet\\.io/{usage}}}");
-    kubectl(&["get", "node", NODE, "-o", &path])
-}
-
-fn vm(name: &str, usage: &str) -> String {
-    format!(
-        "apiVersion: disklet.io/v1alpha1
-kind: VM
-metadata: {{name: {name}}}
-spec:
-  terminationGracePeriodSeconds: 2
-  domain:
-    memory: 32Mi
-    devices:
-      disks:
-      - source: {{image: {{name: virtlet.cloud/idle}}}}
-        copy: {{mode: copy-on-write, usage-type: {usage}}}
-"
-    )
-}
-
-/// The node is as others expect it, whatever has become of the test.
-struct Restored;
-
-impl Drop for Restored {
-    fn drop(&mut self) {
-        let of_node = [
-            "-n",
-            "disklet",
-            "delete",
-            "daemonset",
-            "-l",
-            "disklet.io/node",
-        ];
-        let _ = Command::new("kubectl").args(of_node).status();
-        install(&[]);
-        await_pods_of("libvirt", "disklet-libvirt");
-        await_pods_of("agent", "disklet-agent");
-        for object in ["pvc/ssd", "pv/disklet-ssd"] {
-            let delete = ["-n", "disklet", "delete", object, "--wait=false"];
-            let _ = Command::new("kubectl").args(delete).status();
-        }
-    }
+    per_node::label(NODE, usage)
 }
 
 #[test]
@@ -130,27 +37,12 @@ fn a_node_has_a_pool_of_its_own() {
     assert_eq!(label("volumes"), "yes", "every node has it");
     assert_eq!(label("fast"), "");
     tenant.apply(&vm("early", "fast"));
-    let why = ".status.conditions[?(@.type==\"PodScheduled\")].message";
-    until(60, "nothing fits a VM without its pool", || {
-        let why = tenant.field("pod/early", why)?;
-        why.contains("match").then_some(())
-    });
+    until_nothing_fits(&tenant, "early");
 
-    let restored = Restored;
-    Tenant::apply_to_disklet(CLAIM);
-    let file = cluster_directory().join("shared/per-node.yaml");
-    let pools = "{fast: {claim: ssd, path: /storage/ssd, overcommit: 1000}}";
-    std::fs::write(&file, format!("nodes: {{{NODE}: {{pools: {pools}}}}}\n")).expect("a file");
-    install(&["--per-node", file.to_str().expect("a path")]);
-    await_pods_of("libvirt", &format!("disklet-libvirt-{NODE}"));
-    await_pods_of("agent", &format!("disklet-agent-{NODE}"));
-    until(60, "the node says that it has the pool", || {
-        (label("fast") == "yes").then_some(())
-    });
-
+    let given = PoolOfNode::give_to(NODE);
     // The one that waited comes, and its copy is in the pool.
     tenant.await_ready(90, "early");
-    let files = on_node(NODE, &["ls", "/var/lib/ssd"]);
+    let files = on_node(NODE, &["ls", FILES]);
     assert!(files.contains("-sda"), "{files}");
     let listed = run(Command::new("kubectl").args([
         "-n",
@@ -166,9 +58,9 @@ fn a_node_has_a_pool_of_its_own() {
     ]));
     assert!(listed.lines().any(|pool| pool.trim() == "fast"), "{listed}");
     delete(&tenant, "early");
-    assert_eq!(on_node(NODE, &["ls", "/var/lib/ssd"]).trim(), "");
+    assert_eq!(on_node(NODE, &["ls", FILES]).trim(), "");
 
-    drop(restored);
+    drop(given);
     until(
         60,
         "the node says that it has not the pool any more",
