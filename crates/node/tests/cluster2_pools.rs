@@ -13,7 +13,6 @@ mod per_node;
 #[path = "kube/two_nodes.rs"]
 mod two_nodes;
 #[path = "kube/world.rs"]
-#[allow(dead_code, reason = "others need the rest")]
 mod world;
 
 use kube::{Tenant, on_node};

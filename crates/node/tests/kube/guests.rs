@@ -17,14 +17,23 @@ pub(crate) fn have_image(name: &str, file: &Path) {
 
 /// The same, under its whole name.
 fn have_image_as(image: &str, file: &Path) {
+    have_image_on(NODE, image, file);
+}
+
+fn have_image_on(node: &str, image: &str, file: &Path) {
     let disklet = cluster_directory().join("shared/disklet");
     let (disklet, file) = (disklet.display().to_string(), file.display().to_string());
-    on_node(NODE, &[&disklet, "images", "pull", image, "--from", &file]);
+    on_node(node, &[&disklet, "images", "pull", image, "--from", &file]);
 }
 
 /// The guest with Linux is in the node's image store.
 pub(crate) fn have_small_guest() {
     have_small_guest_as("virtlet.cloud/small");
+}
+
+/// It is there on another node as well.
+pub(crate) fn have_small_guest_on(node: &str) {
+    have_image_on(node, "virtlet.cloud/small", &guest("small"));
 }
 
 pub(crate) fn have_small_guest_as(image: &str) {
