@@ -7,6 +7,8 @@
 
 #[path = "registry/images.rs"]
 mod images;
+#[path = "registry/parts.rs"]
+mod parts;
 #[path = "image/scratch.rs"]
 mod scratch;
 #[path = "images/server.rs"]

@@ -21,7 +21,7 @@ use crate::store::Validator;
 type Result<T> = std::result::Result<T, PullError>;
 
 /// Asks for a file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::pull) struct Client {
     address: Address,
     certificates: Certificates,

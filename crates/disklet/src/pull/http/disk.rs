@@ -34,13 +34,15 @@ type Result<T> = std::result::Result<T, PullError>;
 /// More than anybody reads at once from here.
 const KEPT_CONNECTIONS: usize = 16;
 
-/// How often a part is asked for.
+/// How often a part is asked for, if nobody says how often.
 const TRIES: u32 = 5;
 
 /// Soon enough for whoever has changed their mind.
 const LOOK: Duration = Duration::from_millis(50);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// So often it is doubled.
+const LONGEST_PAUSE: u32 = 6;
 
 /// A file of a web server whose bytes can be had in any order.
 pub struct WebDisk {
@@ -50,11 +52,12 @@ pub struct WebDisk {
 }
 
 /// What those who ask share.
-struct File {
+pub(super) struct File {
     client: Client,
     name: String,
     size: u64,
     validator: Option<Validator>,
+    tries: u32,
     /// Whom the address led to, and who asks there.
     at: Mutex<(Url, Agent)>,
 }
@@ -81,7 +84,8 @@ impl WebDisk {
 }
 
 impl File {
-    fn open(client: Client, name: String) -> Result<Self> {
+    /// Finds out how large it is, of a server that sends parts.
+    pub(super) fn open(client: Client, name: String) -> Result<Self> {
         let (url, response) = client.follow(Asked::Part(0, 0))?;
         let status = response.status().as_u16();
         let headers = response.headers();
@@ -101,19 +105,30 @@ impl File {
             name,
             size,
             validator,
+            tries: TRIES,
             at: Mutex::new((url, agent)),
         })
     }
 
+    /// After so many failures in a row a part is not asked for again.
+    pub(super) fn tried(self, retries: u32) -> Self {
+        let tries = retries.saturating_add(1);
+        Self { tries, ..self }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
     /// So many bytes, which are there. A server that loses its connections is asked
     /// again.
-    fn part(&self, first: u64, length: usize, unwanted: &AtomicBool) -> Result<Vec<u8>> {
+    pub(super) fn part(&self, first: u64, length: usize, unwanted: &AtomicBool) -> Result<Vec<u8>> {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.attempt(first, length) {
-                Err(error) if error.is_passing() && tries < TRIES => {
-                    std::thread::sleep(FIRST_PAUSE * (1 << tries));
+                Err(error) if error.is_passing() && tries < self.tries => {
+                    std::thread::sleep(FIRST_PAUSE * (1 << tries.min(LONGEST_PAUSE)));
                     if unwanted.load(Ordering::Relaxed) {
                         return Err(PullError::cancelled());
                     }
@@ -170,7 +185,9 @@ impl File {
             return Err(PullError::new(PullErrorKind::WrongPart, why));
         }
         let same_size = part.is_some_and(|part| part.total.is_none_or(|it| it == self.size));
-        match same_size && validator(headers) == self.validator {
+        // What is asked by its digest is judged by that, whoever sends it.
+        let same_tag = self.client.is_by_digest() || validator(headers) == self.validator;
+        match same_size && same_tag {
             true => Ok(()),
             false => Err(self.changed(url)),
         }

@@ -1,6 +1,7 @@
 //! Files of web servers.
 
 mod agent;
+mod ahead;
 mod answer;
 mod client;
 mod disk;
@@ -10,6 +11,7 @@ mod judging;
 mod patience;
 mod session;
 
+pub(super) use ahead::Ahead;
 pub(super) use client::Client;
 pub use disk::WebDisk;
 pub(super) use document::Document;

@@ -7,7 +7,7 @@ use disklet_core::names::Sha256;
 use sha2::Digest;
 
 use super::documents::Layer;
-use crate::pull::http::{Client, Download, Keeping};
+use crate::pull::http::{Ahead, Client, Download, Keeping};
 use crate::pull::{Observer, PullError, PullErrorKind};
 
 /// Why something did not come, for whoever hears only that it did not.
@@ -28,9 +28,33 @@ impl Why {
     }
 }
 
+/// How content comes.
+enum Coming<'b> {
+    /// By one connection.
+    Stream(Box<Download<'b>>),
+    /// By several at once.
+    Parts(Ahead<'b>),
+}
+
+impl Coming<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Stream(download) => download.read(buffer),
+            Self::Parts(ahead) => ahead.read(buffer),
+        }
+    }
+
+    fn take_failure(&mut self) -> Option<PullError> {
+        match self {
+            Self::Stream(download) => download.take_failure(),
+            Self::Parts(ahead) => ahead.take_failure(),
+        }
+    }
+}
+
 /// Content that comes.
 pub(super) struct Blob<'b> {
-    download: Download<'b>,
+    coming: Coming<'b>,
     url: String,
     wanted: Sha256,
     /// How much is still to come.
@@ -47,18 +71,13 @@ impl<'b> Blob<'b> {
         observer: &'b dyn Observer,
         why: &Why,
     ) -> Result<Self, PullError> {
-        let download = Download::begin(client, None, Keeping::Nothing, retries, observer)?;
-        let url = client.url().to_string();
-        if let Some(total) = download.total().filter(|total| *total != layer.size) {
-            let what = format!(
-                "{url}: the registry sends {total} bytes, not {} as the manifest says",
-                layer.size
-            );
-            return Err(PullError::new(PullErrorKind::Digest, what));
-        }
+        let coming = match Ahead::begin(client, layer.size, retries, observer) {
+            Some(ahead) => Coming::Parts(ahead),
+            None => Coming::Stream(Box::new(stream(client, layer, retries, observer)?)),
+        };
         Ok(Self {
-            download,
-            url,
+            coming,
+            url: client.url().to_string(),
             wanted: layer.digest,
             left: layer.size,
             hash: sha2::Sha256::new(),
@@ -85,12 +104,32 @@ impl<'b> Blob<'b> {
     }
 }
 
+fn stream<'b>(
+    client: &'b Client,
+    layer: &Layer,
+    retries: u32,
+    observer: &'b dyn Observer,
+) -> Result<Download<'b>, PullError> {
+    let download = Download::begin(client, None, Keeping::Nothing, retries, observer)?;
+    match download.total().filter(|total| *total != layer.size) {
+        None => Ok(download),
+        Some(total) => {
+            let what = format!(
+                "{}: the registry sends {total} bytes, not {} as the manifest says",
+                client.url(),
+                layer.size
+            );
+            Err(PullError::new(PullErrorKind::Digest, what))
+        }
+    }
+}
+
 impl Read for Blob<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = match self.download.read(buffer) {
+        let length = match self.coming.read(buffer) {
             Ok(length) => length,
             Err(error) => {
-                return Err(match self.download.take_failure() {
+                return Err(match self.coming.take_failure() {
                     Some(failure) => self.why.keep(failure),
                     None => error,
                 });

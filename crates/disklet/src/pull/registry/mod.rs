@@ -125,7 +125,10 @@ pub(super) fn read_disk<T, E: From<PullError>>(
         stream,
         total: None,
     };
-    match (read(passing, &image.pinned), disk.take_failure()) {
+    let outcome = read(passing, &image.pinned);
+    let failure = disk.take_failure();
+    drop(disk);
+    match (outcome, failure) {
         (Ok(done), _) => Ok((done, image.pinned)),
         (Err(_), Some(failure)) => Err(failure.into()),
         (Err(error), None) => Err(error),
