@@ -5,6 +5,8 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
+#[path = "registry/bombs.rs"]
+mod bombs;
 #[path = "registry/images.rs"]
 mod images;
 #[path = "registry/parts.rs"]
