@@ -70,6 +70,7 @@ fn is_free_of_conflict(world: &World) -> bool {
         before.iter().any(|two| have_one_pods(one, two))
     };
     !disks.iter().enumerate().any(meets)
+        && !disks.iter().any(|disk| disk.shares_filesystem())
         && !machines.iter().enumerate().any(twice)
         && !machines.iter().any(has_claim_twice)
         && !machines.iter().any(is_torn)
@@ -102,6 +103,7 @@ fn is_about_sharing(error: &str) -> bool {
         || error.starts_with("two disks lead to one storage")
         || error == "one claim cannot be two disks"
         || error == "no node has all volumes of the VM"
+        || error.starts_with("a disk.img cannot be write-shared")
 }
 
 /// Many: each is small, and there are many pairs of spellings.

@@ -22,10 +22,10 @@ impl Node<'_> {
     /// partitions are one as well: whoever writes to it writes to them. So are
     /// a file and the loop devices that show it.
     pub(crate) fn refuse_taken(&self, plan: &Plan, made: &[Made]) -> Result<()> {
-        refuse_overlapping(made)?;
-        self.refuse_layered(made)?;
+        refuse_overlapping(plan, made)?;
+        self.refuse_layered(plan, made)?;
         let (records, unread) = self.records.list_with_unread()?;
-        self.refuse_unknown(made, unread)?;
+        self.refuse_unknown(plan, made, unread)?;
         for other in &records {
             if other.uuid == plan.uuid {
                 continue;
@@ -50,10 +50,7 @@ impl Node<'_> {
             let Some((ours, theirs, what)) = shared else {
                 continue;
             };
-            let what = match disk_of(plan, ours) {
-                Some(disk) => format!("disk {disk}: {what}"),
-                None => what,
-            };
+            let what = named(plan, ours, what);
             let holder = holder(other, plan);
             // Another daemon's VMs cannot be asked whether they run.
             if other.libvirt != self.libvirt.address()? {
@@ -76,14 +73,18 @@ impl Node<'_> {
                 .help("remove that VM first, with disklet down; or give this one a copy"));
             }
         }
-        self.refuse_shown(made, &records)
+        self.refuse_shown(plan, made, &records)
     }
 
     /// What runs and has a record that nobody can read may have anything.
-    fn refuse_unknown(&self, made: &[Made], unread: Vec<Unread>) -> Result<()> {
-        let Some(wanted) = made.iter().find_map(Made::shared_thing) else {
+    fn refuse_unknown(&self, plan: &Plan, made: &[Made], unread: Vec<Unread>) -> Result<()> {
+        let mut shared = made
+            .iter()
+            .filter_map(|made| Some((made, made.shared_thing()?)));
+        let Some((ours, wanted)) = shared.next() else {
             return Ok(());
         };
+        let wanted = named(plan, ours, wanted);
         for (uuid, why) in unread {
             if let Some(uuid) = uuid
                 && self.libvirt.is_running(uuid)? == Some(true)
@@ -110,7 +111,7 @@ impl Node<'_> {
 
     /// A file that the machine has as a loop device, and no VM of ours, is as a
     /// device that is mounted: whoever has attached it may write to it.
-    fn refuse_shown(&self, made: &[Made], records: &[Record]) -> Result<()> {
+    fn refuse_shown(&self, plan: &Plan, made: &[Made], records: &[Record]) -> Result<()> {
         let host = Host(&self.config.host_root);
         let all = || records.iter().flat_map(|record| &record.made).chain(made);
         for file in made {
@@ -124,7 +125,7 @@ impl Node<'_> {
                 if harmless || is_vms && !it.is_claimed(host) {
                     continue;
                 }
-                let (file, name) = (from.display(), &it.name);
+                let (file, name) = (named(plan, file, from.display().to_string()), &it.name);
                 return Err(Failure::new(format!(
                     "{file} is in use: it is behind /dev/{name} of this machine"
                 ))
@@ -138,13 +139,13 @@ impl Node<'_> {
     }
 
     /// Nor does one VM have a file twice, once as a loop device.
-    pub(crate) fn refuse_layered(&self, made: &[Made]) -> Result<()> {
+    pub(crate) fn refuse_layered(&self, plan: &Plan, made: &[Made]) -> Result<()> {
         for (nth, one) in made.iter().enumerate() {
             let mut shared = made[..nth]
                 .iter()
                 .filter_map(|two| self.shares_ground(one, two, None));
             if let Some(what) = shared.next() {
-                return Err(another_disk(&what));
+                return Err(another_disk(&named(plan, one, what)));
             }
         }
         Ok(())
@@ -232,6 +233,14 @@ fn disk_of<'p>(plan: &'p Plan, thing: &Made) -> Option<&'p str> {
     })
 }
 
+/// The same in words, behind the disk whose it is.
+pub(crate) fn named(plan: &Plan, thing: &Made, what: String) -> String {
+    match disk_of(plan, thing) {
+        Some(disk) => format!("disk {disk}: {what}"),
+        None => what,
+    }
+}
+
 /// What is mounted for a VM.
 fn shown(made: &Made) -> Option<Ground> {
     let Made::Mount { path, .. } = made else {
@@ -251,11 +260,11 @@ fn holder(other: &Record, plan: &Plan) -> String {
 
 /// Nor does one VM have a disk twice. That two of its disks are one device was
 /// refused before; that one is a partition of the other is seen here only.
-pub(crate) fn refuse_overlapping(made: &[Made]) -> Result<()> {
+pub(crate) fn refuse_overlapping(plan: &Plan, made: &[Made]) -> Result<()> {
     for (nth, one) in made.iter().enumerate() {
         let mut shared = made[..nth].iter().filter_map(|two| one.shares_with(two));
         if let Some(what) = shared.next() {
-            return Err(another_disk(&what));
+            return Err(another_disk(&named(plan, one, what)));
         }
     }
     Ok(())

@@ -18,6 +18,7 @@ use crate::failure::{Failure, Result};
 use crate::libvirt::{Event, Events, Libvirt, State};
 use crate::record::{Held, Made, Phase, Record, Records};
 use crate::rivals::refuse_rivals;
+use crate::taken::named;
 use crate::trial;
 
 /// This machine, as far as VMs go.
@@ -38,7 +39,8 @@ impl Node<'_> {
         let before = held.read()?;
         let shared = self.records.hold_shared_things()?;
         let outcome = self.intend(plan, &held, before.as_ref(), shared);
-        let outcome = outcome.and_then(|()| self.carry_out(plan, &held, watch, is_preparation));
+        let outcome =
+            outcome.and_then(|()| self.carry_out(plan, &held, watch, |step| !step.is_of_start()));
         match outcome {
             Ok(()) => {
                 self.set_phase(&held, Phase::Ready)?;
@@ -72,7 +74,7 @@ impl Node<'_> {
 
     /// Has a prepared VM run.
     pub(crate) fn start(&self, plan: &Plan, held: &Held, watch: &dyn Watch) -> Result<()> {
-        let outcome = self.carry_out(plan, held, watch, |step| !is_preparation(step));
+        let outcome = self.carry_out(plan, held, watch, Step::is_of_start);
         // QEMU has opened its disks, or will not: no key is needed any more.
         let forgotten = self.forget_keys(plan);
         outcome.and(forgotten)
@@ -203,6 +205,7 @@ impl Node<'_> {
         refuse_rivals(self.libvirt, plan, has_domain && known(&domain))?;
         for made in made.iter().filter(|made| !known(made)) {
             if let Some(what) = is_there(self.libvirt, made)? {
+                let what = named(plan, made, what);
                 return Err(Failure::new(format!(
                     "{what} is there already and was not made for this VM"
                 ))
@@ -360,12 +363,4 @@ pub(crate) fn lost_meanwhile(failure: Failure) -> Failure {
     failure
         .of_lost_daemon()
         .help("say it again once libvirtd answers: what was begun is finished or undone first")
-}
-
-/// Everything but the start.
-fn is_preparation(step: &Step) -> bool {
-    !matches!(
-        step.kind(),
-        StepKind::StartDomain | StepKind::JoinLauncher | StepKind::ResumeDomain
-    )
 }

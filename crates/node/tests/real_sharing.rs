@@ -66,8 +66,16 @@ fn a_vm_does_not_have_a_disk_and_its_partition() {
     let both = machine.write("both.yaml", format!("{text}{other}"));
     let before = machine.things();
     let refused = machine.refused(&["up", "-f", both.to_str().unwrap()]);
-    assert!(refused.contains("is another disk of this VM"), "{refused}");
+    assert_names_one_of(&refused, ["data", "part"]);
     assert_eq!(machine.things(), before);
+}
+
+fn assert_names_one_of(refused: &str, disks: [&str; 2]) {
+    let named = disks.map(|disk| refused.contains(&format!("disk {disk}: ")));
+    assert!(
+        named.contains(&true) && refused.contains("is another disk of this VM"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -181,7 +189,7 @@ fn a_file_that_the_machine_has_attached_is_left_alone() {
     let device = LoopDevice::attach(&image);
     let refused = machine.refused(&up);
     for part in [
-        format!("{} is in use", image.display()),
+        format!("disk data: {} is in use", image.display()),
         format!("losetup -d {}", device.path),
     ] {
         assert!(refused.contains(&part), "{refused}");
@@ -219,7 +227,7 @@ fn a_vm_does_not_have_a_file_and_a_loop_device_over_it() {
     let both = machine.write("both.yaml", text);
     let before = machine.things();
     let refused = machine.refused(&["up", "-f", both.to_str().unwrap()]);
-    assert!(refused.contains("is another disk of this VM"), "{refused}");
+    assert_names_one_of(&refused, ["data", "again"]);
     assert_eq!(machine.things(), before);
 }
 

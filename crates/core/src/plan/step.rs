@@ -12,7 +12,8 @@ use crate::names::PodUid;
 use crate::text::{Reveal, Secret};
 use crate::units::ByteSize;
 
-/// One step. The executor matches on these, and nothing else does.
+/// One step. The executor carries them out by one match, and nothing else does; whom a
+/// step is for and when it is its turn is said beside it.
 #[derive(Debug, Clone, Serialize)]
 #[serde(
     tag = "step",

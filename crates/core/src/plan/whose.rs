@@ -1,4 +1,6 @@
-//! Which disk a step is for.
+//! Which disk a step is for, and when it is its turn.
+
+use uuid::Uuid;
 
 use super::Step;
 
@@ -9,6 +11,8 @@ pub enum Whose<'s> {
     Disk(&'s str),
     /// The disk whose file it is.
     DiskAt(&'s str),
+    /// The disk that is opened with this key.
+    KeyOf(Uuid),
     /// The root disk.
     Root,
     /// The whole VM.
@@ -34,9 +38,9 @@ impl Step {
             | Self::CreateVolume { file, .. }
             | Self::WriteCloudInit { file, .. } => Whose::DiskAt(file),
             Self::FillRoot { .. } => Whose::Root,
+            Self::DefineSecret { uuid, .. } => Whose::KeyOf(*uuid),
             Self::EnsurePool { .. }
             | Self::PullImage { .. }
-            | Self::DefineSecret { .. }
             | Self::WriteCephConfig { .. }
             | Self::WriteFirmwareVariables { .. }
             | Self::DefineDomain { .. }
@@ -44,6 +48,37 @@ impl Step {
             | Self::StartDomain { .. }
             | Self::JoinLauncher { .. }
             | Self::ResumeDomain { .. } => Whose::Vm,
+        }
+    }
+
+    /// Whether it is part of the start, not of what comes before.
+    #[must_use]
+    pub fn is_of_start(&self) -> bool {
+        match self {
+            Self::StartDomain { .. } | Self::JoinLauncher { .. } | Self::ResumeDomain { .. } => {
+                true
+            }
+            Self::CheckServers { .. }
+            | Self::TakeLease { .. }
+            | Self::EndLease { .. }
+            | Self::EnsurePool { .. }
+            | Self::PullImage { .. }
+            | Self::CreateOverlay { .. }
+            | Self::CloneMaster { .. }
+            | Self::CreateVolume { .. }
+            | Self::CreateDiskImage { .. }
+            | Self::ExposeDevice { .. }
+            | Self::ExposeFile { .. }
+            | Self::ExposeSocket { .. }
+            | Self::FillRoot { .. }
+            | Self::DefineSecret { .. }
+            | Self::AskContainer { .. }
+            | Self::AttachIdentity { .. }
+            | Self::WriteCloudInit { .. }
+            | Self::WriteCephConfig { .. }
+            | Self::WriteFirmwareVariables { .. }
+            | Self::DefineDomain { .. }
+            | Self::AttachDisk { .. } => false,
         }
     }
 

@@ -192,7 +192,16 @@ impl Machine {
 /// How names of claims begin that are for one pod.
 const ONCE: &str = "once-";
 
+/// And of those whose filesystem the kubelet mounts.
+const MOUNTED: &str = "mounted-";
+
 impl Disk {
+    /// Whether several would write files of a filesystem that each node mounts by itself.
+    pub(crate) fn shares_filesystem(&self) -> bool {
+        let is_mounted = matches!(self.way, Claim(name, _) if name.starts_with(MOUNTED));
+        is_mounted && self.access == Access::WriteShared
+    }
+
     /// Whether its claim is for one pod.
     pub(crate) fn is_for_one_pod(&self) -> bool {
         matches!(self.way, Claim(name, _) if name.starts_with(ONCE))
@@ -206,7 +215,9 @@ impl Disk {
         let comma = if self.fields.is_empty() { "" } else { ", " };
         // What QEMU cannot name, the kubelet has to open.
         let driver = match self.way {
-            Claim(name, _) if name.starts_with("odd-") => ", driver: {name: kubelet}",
+            Claim(name, _) if name.starts_with("odd-") || name.starts_with(MOUNTED) => {
+                ", driver: {name: kubelet}"
+            }
             _ => "",
         };
         format!(

@@ -30,6 +30,13 @@ const UNITS: &[Spelling] = &[
         ),
     ),
     (
+        One("unit 1"),
+        Claim(
+            "mounted-unit",
+            "volumeMode: Filesystem, iscsi: {targetPortal: c, iqn: 'iqn.2024-01.com.example:x', lun: 1}",
+        ),
+    ),
+    (
         One("unit 0 of a target that QEMU cannot name"),
         Claim(
             "odd-unit",
@@ -73,6 +80,13 @@ const IMAGES: &[Spelling] = &[
         Claim(
             "image",
             "volumeMode: Block, rbd: {monitors: ['c:6789', d], image: x}",
+        ),
+    ),
+    (
+        Of("x", &["a", "c"]),
+        Claim(
+            "mounted-image",
+            "volumeMode: Filesystem, rbd: {monitors: ['c:6789', a], image: x}",
         ),
     ),
     (

@@ -108,14 +108,8 @@ impl PullError {
 
     /// Says through which proxy a server was asked that could not be reached.
     pub(super) fn through(self, proxy: &str) -> Self {
-        if self.kind != PullErrorKind::Unreachable {
-            return self;
-        }
         Self {
             what: format!("{}, through {proxy}", self.what),
-            help: Some(format!(
-                "see that {proxy} runs and lets this address through; no_proxy names those that need none"
-            )),
             ..self
         }
     }

@@ -394,10 +394,15 @@ fn a_proxy_that_fails_is_named() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap()
     };
-    let refusing = Server::start(|_| Reply::status(407));
+    let within = Server::start(|_| Reply::status(407));
+    let itself = saying("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n");
+    let itself = itself
+        .strip_prefix("http://")
+        .and_then(|it| it.strip_suffix("/x"));
     for (proxy, help) in [
         (gone.to_string(), "no_proxy"),
-        (format!("127.0.0.1:{}", refusing.port()), "USER:PASSWORD@"),
+        (format!("127.0.0.1:{}", within.port()), "USER:PASSWORD@"),
+        (itself.unwrap().to_owned(), "USER:PASSWORD@"),
     ] {
         let told = told(&format!("http://user:hunter2@{proxy}"));
         let name = format!("the variable http_proxy's proxy http://{proxy}");

@@ -1,6 +1,6 @@
 //! What holds for every input and every plan.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use disklet_core::config::Config;
@@ -30,6 +30,8 @@ pub(crate) struct Outcome {
     pub(crate) plans: Vec<Plan>,
     /// The full names of the VMs that are pods.
     pub(crate) pods: BTreeSet<String>,
+    /// How many disks each VM object has, by its full name.
+    pub(crate) written: BTreeMap<String, usize>,
     /// All that programs would get, secrets hidden.
     pub(crate) rendered: String,
 }
@@ -81,6 +83,14 @@ pub(crate) fn read(text: &str, node: Node) -> Outcome {
         plans,
         pods: pods
             .map(|pod| format!("{}/{}", pod.meta.namespace, pod.meta.name))
+            .collect(),
+        written: objects
+            .vms
+            .iter()
+            .map(|vm| {
+                let name = format!("{}/{}", vm.meta.namespace, vm.meta.name);
+                (name, vm.disks.len())
+            })
             .collect(),
         rendered,
     }
@@ -140,6 +150,13 @@ pub(crate) fn check_plans(text: &str, outcome: &Outcome) {
     let mut files = BTreeSet::new();
     for plan in &outcome.plans {
         check_disks(&plan.disks);
+        // Nothing that somebody wrote is left out without a word.
+        if let Some(written) = outcome.written.get(&plan.full_name())
+            && outcome.errors == 0
+        {
+            let planned = plan.disks.iter().filter(|disk| disk.origin.is_some());
+            assert_eq!(planned.count(), *written, "{text}");
+        }
         if outcome.pods.contains(&plan.full_name()) {
             check_disks_of_pod(&plan.disks);
         }

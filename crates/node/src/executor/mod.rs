@@ -36,7 +36,7 @@ use disklet_core::config::Config;
 use disklet_core::domain::{KeyKind, Location};
 use disklet_core::facts::{DeviceNumber, Questions};
 use disklet_core::names::{PodUid, Sha256};
-use disklet_core::plan::{Access, Copy, HostPath, Plan, PlannedDisk, Step, Whose};
+use disklet_core::plan::{Access, Copy, HostPath, Plan, PlannedDisk, Source, Step, Whose};
 use disklet_core::text::Secret;
 use uuid::Uuid;
 
@@ -208,9 +208,18 @@ impl Executor<'_> {
         match step.whose() {
             Whose::Disk(disk) => Some(disk),
             Whose::DiskAt(file) => self.disk_at(file).map(|disk| disk.name.as_str()),
+            Whose::KeyOf(key) => self.disk_with(key).map(|disk| disk.name.as_str()),
             Whose::Root => Some("root"),
             Whose::Vm => None,
         }
+    }
+
+    fn disk_with(&self, wanted: Uuid) -> Option<&PlannedDisk> {
+        let has_it = |disk: &&PlannedDisk| match &disk.source {
+            Source::Network { key, .. } => key.as_ref().is_some_and(|key| key.uuid == wanted),
+            _ => false,
+        };
+        self.plan.disks.iter().find(has_it)
     }
 
     /// The disk whose file it is.

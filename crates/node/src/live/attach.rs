@@ -118,8 +118,8 @@ impl Node<'_> {
             }
         }
         let all: Vec<Made> = record.made.iter().chain(&made).cloned().collect();
-        refuse_overlapping(&all)?;
-        self.refuse_layered(&all)?;
+        refuse_overlapping(plan, &all)?;
+        self.refuse_layered(plan, &all)?;
         self.refuse_taken(plan, &made)?;
         self.refuse_beyond_pools(plan, &record.promised)?;
         for share in &plan.pools {

@@ -44,7 +44,10 @@ pub(super) fn read_iscsi(
         (Some(unit), None) | (None, Some(unit)) => lun(&unit, diags),
         (None, None) => {
             // Reported as missing, unless something that is none stands there.
-            let stands = view.node.get("lun").is_some();
+            let stands = view
+                .node
+                .get("lun")
+                .is_some_and(|it| it.value != Value::Null);
             if !stands {
                 fields.required("lun", diags);
             }

@@ -43,6 +43,13 @@ impl ClaimedDisk<'_> {
         }
     }
 
+    /// Whether the kubelet mounts a filesystem that is on one disk at a server, whatever
+    /// the claim says of nodes.
+    pub(in crate::resolve) fn is_mounted_by_one_node(&self) -> bool {
+        let source = &self.volume.source.value;
+        !self.is_block() && matches!(source, PvSource::Iscsi(_) | PvSource::Rbd(_))
+    }
+
     /// Storage of a node travels with the VM, and so does what one node has at a
     /// time: a disk with a filesystem on it that a kubelet mounts, or a volume whose
     /// driver does not promise more.
@@ -53,7 +60,7 @@ impl ClaimedDisk<'_> {
             PvSource::Local(_) | PvSource::HostPath(_) => false,
             PvSource::Glusterfs(_) => true,
             PvSource::Kubelet(plugin) if IS_A_FILE_SERVER.contains(&plugin.as_str()) => true,
-            PvSource::Iscsi(_) | PvSource::Rbd(_) => self.is_block() || is_for_many,
+            PvSource::Iscsi(_) | PvSource::Rbd(_) => is_read || !self.is_mounted_by_one_node(),
             PvSource::Flex(_) | PvSource::ForeignFlex(_) | PvSource::Kubelet(_) => is_for_many,
         };
         match is_seen_everywhere {

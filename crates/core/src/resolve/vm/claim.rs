@@ -212,7 +212,10 @@ impl<'r> Resolver<'r> {
                 false => written_format(spec),
             },
             size: seen.size.map_or(Size::OnNode, Size::Known),
-            writable: Writable::Yes,
+            writable: match claimed.is_mounted_by_one_node() {
+                true => Writable::Mounted,
+                false => Writable::Yes,
+            },
             migration: claimed.migration(),
             storage: Some(storage),
             claim: None,

@@ -26,6 +26,8 @@ pub(super) struct Wish {
 pub(super) enum Writable {
     /// It can.
     Yes,
+    /// It can, within a filesystem that one node has mounted at a time.
+    Mounted,
     /// Its claim or volume says that it is read only.
     ClaimSaysNo,
     /// An image of the store is everybody's.
@@ -64,6 +66,8 @@ pub(super) enum Refusal {
     SharedQcow2,
     /// QEMU would follow what a tenant wrote into it.
     DirectQcow2,
+    /// Two nodes would write their own ideas of a filesystem.
+    SharedFilesystem,
     /// The master cannot be written.
     NotWritable(Writable),
     /// Nobody else has what is made for this VM.
@@ -88,9 +92,15 @@ pub(super) fn judge(wish: Wish) -> Result<Use, Refusal> {
     if copy != CopyMode::None && access != Access::ReadShared {
         return Err(Refusal::CopyWrites(access));
     }
-    let writable = matches!(wish.master, Writable::Yes | Writable::New);
+    let writable = matches!(
+        wish.master,
+        Writable::Yes | Writable::Mounted | Writable::New
+    );
     if access != Access::ReadShared && !writable {
         return Err(Refusal::NotWritable(wish.master));
+    }
+    if access == Access::WriteShared && wish.master == Writable::Mounted {
+        return Err(Refusal::SharedFilesystem);
     }
     match (wish.format, access, copy) {
         // No tenant has written to it before this VM does.
@@ -155,7 +165,7 @@ impl Refusal {
     pub(super) fn field(self) -> Field {
         match self {
             Self::CopyWrites(_) | Self::NotWritable(_) | Self::UnitReadOnly => Field::Access,
-            Self::CdromWrites | Self::SharedNew => Field::Access,
+            Self::CdromWrites | Self::SharedNew | Self::SharedFilesystem => Field::Access,
             Self::CdromCopy | Self::UnitCopy | Self::CopiedNew => Field::Copy,
             Self::SharedQcow2 | Self::DirectQcow2 | Self::UnitFormat | Self::UnitNew => {
                 Field::Format
@@ -172,6 +182,9 @@ impl Refusal {
             Self::UnitReadOnly | Self::UnitNew => "use device: disk",
             Self::UnitFormat => "remove format",
             Self::SharedNew => "remove access-mode",
+            Self::SharedFilesystem => {
+                "have what is below it as the disk, with driver: {name: qemu} or a claim with volumeMode: Block"
+            }
             Self::CopiedNew => "remove copy",
             Self::SharedQcow2 => "use a raw master, which write-shared needs",
             Self::DirectQcow2 => {
@@ -211,6 +224,9 @@ impl fmt::Display for Refusal {
             }
             Self::UnitFormat => f.write_str("a unit is raw"),
             Self::SharedQcow2 => f.write_str("qcow2 cannot be write-shared"),
+            Self::SharedFilesystem => f.write_str(
+                "a disk.img cannot be write-shared on a volume whose filesystem one node mounts at a time",
+            ),
             Self::DirectQcow2 => {
                 f.write_str("QEMU does not open a qcow2 master: it would follow file names in it")
             }
@@ -282,6 +298,7 @@ mod tests {
                     for format in [Format::Raw, Format::Qcow2] {
                         for master in [
                             Writable::Yes,
+                            Writable::Mounted,
                             Writable::ClaimSaysNo,
                             Writable::Image,
                             Writable::Protocol,
@@ -308,11 +325,14 @@ mod tests {
             let Ok(granted) = judge(wish) else { continue };
             let writes_master = granted.copy == CopyMode::None && !granted.read_only;
             if writes_master {
-                let writable = [Writable::Yes, Writable::New];
+                let writable = [Writable::Yes, Writable::Mounted, Writable::New];
                 assert!(writable.contains(&wish.master), "{wish:?}");
                 assert_ne!(granted.access, Access::ReadShared, "{wish:?}");
             } else {
                 assert_eq!(granted.access, Access::ReadShared, "{wish:?}");
+            }
+            if wish.master == Writable::Mounted {
+                assert_ne!(granted.access, Access::WriteShared, "{wish:?}");
             }
             if wish.master == Writable::New {
                 assert_eq!(granted.copy, CopyMode::None, "{wish:?}");

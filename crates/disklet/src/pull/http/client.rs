@@ -251,10 +251,16 @@ impl Client {
 
     /// Why there is no answer; where a proxy is asked, it may be the proxy's doing.
     fn not_reached(&self, url: &Url, error: ureq::Error) -> PullError {
+        let says_the_proxy = matches!(error, ureq::Error::ConnectProxyFailed(_));
         let error = unreachable(url, error);
-        match way(url, &self.address.transport) {
-            Ok(Some(way)) => error.through(&way.words),
-            _ => error,
+        let way = way(url, &self.address.transport).ok().flatten();
+        match way.filter(|_| error.kind() == PullErrorKind::Unreachable) {
+            None => error,
+            Some(way) if says_the_proxy => error.through(&way.words),
+            Some(way) => error.through(&way.words).help(format!(
+                "see that {} runs and lets this address through; no_proxy names those that need none",
+                way.words
+            )),
         }
     }
 
