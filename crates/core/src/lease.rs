@@ -134,9 +134,11 @@ impl Holder {
         !apart && !self.is_same_domain(other) && !self.access.agrees_with(other.access)
     }
 
-    /// A domain does not outlive its node's power.
+    /// A domain does not outlive its node's power; an overlay does, and whoever has one
+    /// reads what is below it. Which readers have none their node's agent finds out.
     fn is_of_earlier_boot(&self, wanted: &Self) -> bool {
-        self.node == wanted.node && self.boot != wanted.boot
+        let writes = self.access != Access::ReadShared;
+        writes && self.node == wanted.node && self.boot != wanted.boot
     }
 
     /// As somebody of a namespace may know it. Tenants do not learn of each

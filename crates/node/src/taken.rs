@@ -98,7 +98,7 @@ impl Node<'_> {
 
     /// The disk of a VM whose overlay stands on something, whether the VM runs or not: it
     /// has what its guest wrote, and is worth nothing over another master.
-    fn disk_upon(&self, vm: &Record, below: &Made) -> Option<String> {
+    pub(crate) fn disk_upon(&self, vm: &Record, below: &Made) -> Option<String> {
         let plan = self.kept_plan(vm.uuid)?;
         let is_overlay = |disk: &&Value| {
             let file = disk["copiedTo"]["file"].as_str();

@@ -125,13 +125,14 @@ impl Node<'_> {
         held.forget()
     }
 
-    /// The same, but the volumes and the record of them stay.
+    /// The same, but the volumes and the record of them stay, and the right to what an
+    /// overlay stands on: it is worth nothing over bytes that others wrote meanwhile.
     pub(crate) fn release_but_volumes(&self, held: &Held) -> Result<()> {
         let Some(mut record) = held.read()? else {
             return Ok(());
         };
         self.unmake_all(&record, |made| !matches!(made, Made::Volume { .. }))?;
-        self.give_up(&record, record.made.iter())?;
+        self.give_up_but_masters(&record)?;
         record.phase = Phase::Kept;
         held.write(&record)
     }
@@ -317,11 +318,20 @@ impl Node<'_> {
         }
     }
 
-    /// A VM that cannot be had keeps nobody waiting.
+    /// The same of a VM that may come back with its volumes.
+    fn give_up_but_masters(&self, record: &Record) -> Result<()> {
+        let made = record.made.iter();
+        self.give_up(
+            record,
+            made.filter(|it| self.disk_upon(record, it).is_none()),
+        )
+    }
+
+    /// A VM that cannot be had keeps nobody waiting, but for what its overlays stand on.
     fn give_up_unless_running(&self, held: &Held) -> Result<()> {
         match held.read()? {
             Some(record) if self.libvirt.is_running(record.uuid)? != Some(true) => {
-                self.give_up(&record, record.made.iter())
+                self.give_up_but_masters(&record)
             }
             _ => Ok(()),
         }

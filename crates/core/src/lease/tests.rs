@@ -92,6 +92,23 @@ fn a_node_that_has_started_anew_has_no_domains_of_before() {
 }
 
 #[test]
+fn what_an_overlay_stands_on_outlives_the_power_of_its_node() {
+    let reader = |vm, boot: &str| Holder {
+        boot: boot.to_owned(),
+        ..holder(vm, 1, Access::ReadShared)
+    };
+    let content = granted(&Content::new("unit"), &reader(1, "boot-0"));
+    let other = Holder {
+        boot: "boot-1".to_owned(),
+        ..writer(2, 1)
+    };
+    assert_eq!(content.taken(&other), Taken::Busy(reader(1, "boot-0")));
+    // Its own VM has it again.
+    let again = granted(&content, &reader(1, "boot-1"));
+    assert_eq!(again.holders, [reader(1, "boot-1")]);
+}
+
+#[test]
 fn clusters_that_share_no_server_are_two() {
     let at = |vm, hosts: &[&str]| Holder {
         hosts: hosts.iter().map(|&host| host.to_owned()).collect(),

@@ -1,5 +1,7 @@
 //! What was begun about a disk is finished or undone.
 
+use std::collections::BTreeMap;
+
 use disklet_core::plan::Storage;
 use serde_json::Value;
 
@@ -120,13 +122,17 @@ impl Node<'_> {
             return Ok(());
         };
         if let Some(mut plan) = self.kept_plan(record.uuid) {
+            let begun = kept::promised(&as_begun(&plan, change), self.config);
             edit(&mut plan);
             self.keep_view(record.uuid, &plan)?;
             record.disks = plan["disks"].as_array().map_or(record.disks, Vec::len);
             let images = kept::images(&plan);
             record.images = images.iter().map(|(_, digest)| digest.clone()).collect();
             record.image_names = images.into_iter().collect();
-            record.promised = kept::promised(&plan, self.config);
+            if !leaves_volume(change, gone) {
+                let now = kept::promised(&plan, self.config);
+                take_back(&mut record.promised, &begun, &now);
+            }
         }
         cut::boundary(Cut::Noted);
         for gone in gone {
@@ -170,9 +176,80 @@ impl Node<'_> {
     }
 }
 
+/// The plan that was promised for when this was begun.
+fn as_begun(plan: &Value, change: &Change) -> Value {
+    let mut plan = plan.clone();
+    match change {
+        Change::Attach { disk, xml, .. } => kept::add(&mut plan, disk, xml),
+        Change::Resize { name, size, .. } => kept::grow(&mut plan, name, *size),
+        Change::Detach { .. } => {}
+    }
+    plan
+}
+
+/// Whether a disk goes whose file stays, and is promised as before.
+fn leaves_volume(change: &Change, gone: &[Made]) -> bool {
+    let has_volume = |made: &[Made]| made.iter().any(|it| matches!(it, Made::Volume { .. }));
+    matches!(change, Change::Detach { made, .. } if has_volume(made) && !has_volume(gone))
+}
+
+/// What has gone is promised no more; what pools have promised beside the plan stays.
+fn take_back(
+    promised: &mut BTreeMap<String, u64>,
+    begun: &BTreeMap<String, u64>,
+    now: &BTreeMap<String, u64>,
+) {
+    for (path, begun) in begun {
+        let gone = begun.saturating_sub(now.get(path).copied().unwrap_or_default());
+        if let Some(bytes) = promised.get_mut(path) {
+            *bytes = bytes.saturating_sub(gone);
+        }
+    }
+    promised.retain(|_, bytes| *bytes > 0);
+}
+
 /// Whether a disk, as plans show it, has this lease. A clone has none: it was over when all
 /// bytes were there.
 fn is_leased_as(disk: &Value, storage: &str, hosts: &[String]) -> bool {
     let lease = disk["lease"].as_str().filter(|_| disk["copy"] != "clone");
     lease.is_some_and(|lease| Storage::is_shown_as(lease, storage, hosts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pools(of: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        of.iter()
+            .map(|(path, bytes)| ((*path).to_owned(), *bytes))
+            .collect()
+    }
+
+    #[test]
+    fn what_goes_is_taken_back_and_nothing_else() {
+        // 30 of them are of volumes that no plan names any more.
+        let mut promised = pools(&[("/a", 50), ("/b", 7)]);
+        take_back(
+            &mut promised,
+            &pools(&[("/a", 20), ("/b", 7)]),
+            &pools(&[("/a", 5)]),
+        );
+        assert_eq!(promised, pools(&[("/a", 35)]));
+        take_back(&mut promised, &pools(&[("/a", 5)]), &pools(&[("/a", 5)]));
+        assert_eq!(promised, pools(&[("/a", 35)]));
+    }
+
+    #[test]
+    fn a_file_that_stays_is_promised_as_before() {
+        let volume = Made::Volume {
+            path: "/a/x".into(),
+        };
+        let detach = Change::Detach {
+            name: "x".to_owned(),
+            target: "sdb".to_owned(),
+            made: vec![volume.clone()],
+        };
+        assert!(leaves_volume(&detach, &[]));
+        assert!(!leaves_volume(&detach, &[volume]));
+    }
 }

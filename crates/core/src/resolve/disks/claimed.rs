@@ -27,6 +27,26 @@ pub(in crate::resolve) struct ClaimedPath {
 /// Plugins whose filesystem every node may mount, whatever the claim asks for.
 const IS_A_FILE_SERVER: [&str; 4] = ["azureFile", "cephfs", "nfs", "quobyte"];
 
+/// What it means if nothing is where a claim leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::resolve) enum Absent {
+    /// There has to be something.
+    Refused,
+    /// A file of this size is made.
+    Made(ByteSize),
+    /// It may have been cloned before.
+    PerhapsCloned,
+}
+
+impl Absent {
+    fn made(self) -> Option<ByteSize> {
+        match self {
+            Self::Made(size) => Some(size),
+            Self::Refused | Self::PerhapsCloned => None,
+        }
+    }
+}
+
 impl ClaimedDisk<'_> {
     /// What the disk is, once it is known where it is.
     pub(in crate::resolve) fn source(
@@ -191,7 +211,7 @@ impl Resolver<'_> {
             .find(|volume| volume.name.value == *name)?;
         let place = &at.source.place;
         let home = vm.home();
-        let seen = self.claimed_path(home, name, claimed, None, place, diags)?;
+        let seen = self.claimed_path(home, name, claimed, Absent::Refused, place, diags)?;
         let storage = self.storage_of(claimed, home, seen.thing);
         let serial = Serial::of_volume(name.as_str());
         let source = claimed.source(seen.exposed, None);
@@ -213,7 +233,7 @@ impl Resolver<'_> {
         home: Home<'_>,
         name: &VolumeName,
         claimed: &ClaimedDisk<'_>,
-        create: Option<ByteSize>,
+        absent: Absent,
         place: &Place,
         diags: &mut Diagnostics,
     ) -> Option<ClaimedPath> {
@@ -229,8 +249,10 @@ impl Resolver<'_> {
         }
         let from = self.path_on_node(home, claimed);
         let (thing, size) = match (self.seen(home, &from, mode), mode) {
-            (Fact::Known(PathFact::Missing), VolumeMode::Filesystem) if create.is_some() => {
-                (None, create)
+            (Fact::Known(PathFact::Missing), _) if absent.made().is_some() => (None, absent.made()),
+            (Fact::Known(PathFact::Missing), _) if absent == Absent::PerhapsCloned => {
+                diags.push(perhaps_cloned(claimed, &from, place));
+                (None, None)
             }
             (Fact::Unknown, _) => (None, None),
             (Fact::Known(PathFact::Block { number, size }), VolumeMode::Block) => {
@@ -329,6 +351,17 @@ fn not_mapped(claimed: &ClaimedDisk<'_>, place: &Place) -> Diagnostic {
             "claim {claim}, volume {volume} of volumeMode Block"
         ))
         .help("make it a local volume, which needs a nodeAffinity as well")
+}
+
+/// Only whoever carries the plan out sees whether the clone is complete.
+fn perhaps_cloned(claimed: &ClaimedDisk<'_>, path: &HostPath, place: &Place) -> Diagnostic {
+    let claim = &claimed.claim.meta.name;
+    Diagnostic::notice(
+        place,
+        format!(
+            "claim {claim} leads to {path}, where nothing is: only a VM whose clone is complete starts without it"
+        ),
+    )
 }
 
 fn wrong_path(

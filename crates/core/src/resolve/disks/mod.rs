@@ -1,7 +1,7 @@
 //! The disks of a VM pod, in the order in which the guest gets them: root,
 //! block claims, flexvolumes, cloud-init.
 
-mod claimed;
+pub(super) mod claimed;
 pub(super) mod flex;
 pub(super) mod nodes;
 mod piece;

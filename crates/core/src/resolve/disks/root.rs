@@ -1,6 +1,6 @@
 //! The root disk: an overlay over the image, or a claim filled from it.
 
-use super::claimed::ClaimedPath;
+use super::claimed::{Absent, ClaimedPath};
 use super::volumes::{DiskVolume, DiskVolumes};
 use super::{Piece, Vm, volumes_pool};
 use crate::diag::{Diagnostic, Diagnostics, Place};
@@ -76,7 +76,7 @@ impl Resolver<'_> {
             exposed: device,
             thing,
             size: seen_size,
-        } = self.claimed_path(vm.home(), name, claimed, None, place, diags)?;
+        } = self.claimed_path(vm.home(), name, claimed, Absent::Refused, place, diags)?;
         let image = &vm.pod.container.image.value;
         let stored = self.stored_image(image);
         let verdict = self.root_verdict(vm, &device, stored.digest, place, diags)?;

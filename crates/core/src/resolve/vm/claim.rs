@@ -18,6 +18,7 @@ use crate::manifest::{ClaimDriver, DiskSpec, PvSource, VolumeMode};
 use crate::names::{ObjectName, VolumeName};
 use crate::plan::{Access, CopyMode, Size};
 use crate::resolve::Resolver;
+use crate::resolve::disks::claimed::Absent;
 use crate::resolve::disks::volumes::ClaimedDisk;
 use crate::units::ByteSize;
 use crate::yaml::Spanned;
@@ -203,7 +204,16 @@ impl<'r> Resolver<'r> {
             demand_makeable(size, place, diags)?;
         }
         let home = vm.home();
-        let seen = self.claimed_path(home, name, claimed, size, place, diags)?;
+        let is_cloned = spec
+            .copy
+            .as_ref()
+            .is_some_and(|it| it.mode.value == CopyMode::Clone);
+        let absent = match size {
+            Some(size) => Absent::Made(size),
+            None if is_cloned => Absent::PerhapsCloned,
+            None => Absent::Refused,
+        };
+        let seen = self.claimed_path(home, name, claimed, absent, place, diags)?;
         let storage = self.storage_of(claimed, home, seen.thing);
         Some(Found {
             source: claimed.source(seen.exposed, size),
