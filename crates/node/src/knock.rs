@@ -158,7 +158,7 @@ mod tests {
         let answer = knock_where(&servers, Duration::from_millis(200), &none);
         assert!(matches!(answer, Answer::Unreached(_)), "{answer:?}");
         listener.set_nonblocking(true).unwrap();
-        assert!(listener.accept().is_err());
+        listener.accept().unwrap_err();
     }
 
     #[test]
