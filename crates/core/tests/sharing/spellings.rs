@@ -346,6 +346,13 @@ const ADDRESSED: &[Spelling] = &[
     (
         Of("unit 1", &["50a"]),
         Claim(
+            "mounted-fc",
+            "volumeMode: Filesystem, fc: {targetWWNs: [50b, 50c], lun: 1}",
+        ),
+    ),
+    (
+        Of("unit 1", &["50a"]),
+        Claim(
             "fc-same",
             "volumeMode: Block, fc: {targetWWNs: [50B], lun: 1}",
         ),

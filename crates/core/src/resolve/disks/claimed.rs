@@ -27,6 +27,9 @@ pub(in crate::resolve) struct ClaimedPath {
 /// Plugins whose filesystem every node may mount, whatever the claim asks for.
 const IS_A_FILE_SERVER: [&str; 4] = ["azureFile", "cephfs", "nfs", "quobyte"];
 
+/// Its plugin mounts a disk, which others may reach as well.
+const FIBRE_CHANNEL: &str = "fc";
+
 /// What it means if nothing is where a claim leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::resolve) enum Absent {
@@ -66,8 +69,12 @@ impl ClaimedDisk<'_> {
     /// Whether the kubelet mounts a filesystem that is on one disk at a server, whatever
     /// the claim says of nodes.
     pub(in crate::resolve) fn is_mounted_by_one_node(&self) -> bool {
-        let source = &self.volume.source.value;
-        !self.is_block() && matches!(source, PvSource::Iscsi(_) | PvSource::Rbd(_))
+        let is_one_disk = match &self.volume.source.value {
+            PvSource::Iscsi(_) | PvSource::Rbd(_) => true,
+            PvSource::Kubelet(plugin) => plugin.as_str() == FIBRE_CHANNEL,
+            _ => false,
+        };
+        !self.is_block() && is_one_disk
     }
 
     /// Storage of a node travels with the VM, and so does what one node has at a
@@ -80,7 +87,8 @@ impl ClaimedDisk<'_> {
             PvSource::Local(_) | PvSource::HostPath(_) => false,
             PvSource::Glusterfs(_) => true,
             PvSource::Kubelet(plugin) if IS_A_FILE_SERVER.contains(&plugin.as_str()) => true,
-            PvSource::Iscsi(_) | PvSource::Rbd(_) => is_read || !self.is_mounted_by_one_node(),
+            _ if self.is_mounted_by_one_node() => is_read,
+            PvSource::Iscsi(_) | PvSource::Rbd(_) => true,
             PvSource::Flex(_) | PvSource::ForeignFlex(_) | PvSource::Kubelet(_) => is_for_many,
         };
         match is_seen_everywhere {
