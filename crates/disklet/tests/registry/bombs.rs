@@ -39,6 +39,8 @@ fn ten_million_entries_are_refused_in_little_memory() {
         .arg(format!("--data={}", 128 << 20))
         .arg(disklet.get_program())
         .args(disklet.get_args());
+    let said = disklet.get_envs();
+    limited.envs(said.filter_map(|(name, value)| Some((name, value?))));
     limited.current_dir(scratch.path(""));
     let output = limited.output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();

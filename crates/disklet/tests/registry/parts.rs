@@ -1,13 +1,23 @@
 //! Large layers come in parts, by several connections at once.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::images::{Content, tar};
 use super::scratch::Scratch;
 use super::server::{Reply, Request, Server};
 use super::{done, refused};
+
+/// As much as is asked for at once.
+const PART: u64 = 4 << 20;
+
+/// Whether it asks for a part, not for how much there is.
+fn is_part(request: &Request) -> bool {
+    let range = request.headers.get("range");
+    range.is_some_and(|range| range != "bytes=0-0")
+}
 
 /// Bytes that nobody makes smaller.
 fn noise(length: usize) -> Vec<u8> {
@@ -41,9 +51,17 @@ fn several_connections_bring_a_large_layer() {
     let scratch = Scratch::new("registry-parts");
     let (now, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let seen = Arc::clone(&most);
-    let (server, disk) = large(move |_, reply| {
+    let (server, disk) = large(move |request, reply| {
+        if !is_part(request) {
+            return reply;
+        }
         let here = now.fetch_add(1, Ordering::SeqCst) + 1;
         seen.fetch_max(here, Ordering::SeqCst);
+        let patience = Instant::now() + Duration::from_secs(10);
+        // The first ones stay until as many are here as ever will be.
+        while seen.load(Ordering::SeqCst) < 4 && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         std::thread::sleep(Duration::from_millis(30));
         now.fetch_sub(1, Ordering::SeqCst);
         reply
@@ -61,10 +79,11 @@ fn a_part_whose_connection_is_lost_is_asked_for_again() {
     let scratch = Scratch::new("registry-parts-lost");
     let met = Mutex::new(Vec::new());
     let (server, disk) = large(move |request, reply| {
-        let range = request.headers.get("range").cloned();
+        let range = request.headers.get("range").cloned().unwrap_or_default();
+        let end = range.rsplit('-').next().unwrap_or_default().to_owned();
         let mut met = met.lock().unwrap();
-        let is_known = met.contains(&range);
-        met.push(range);
+        let is_known = met.contains(&end);
+        met.push(end);
         let half = reply.body.len() / 2;
         if is_known {
             reply
@@ -74,6 +93,12 @@ fn a_part_whose_connection_is_lost_is_asked_for_again() {
     });
     done(&scratch, &server, "");
     assert!(scratch.read("disk") == disk);
+    let asked = server.seen_header("range").into_iter().flatten();
+    let asked: Vec<_> = asked.filter(|range| range != "bytes=0-0").collect();
+    let wholes = (0..7).map(|nth| format!("bytes={}-", nth * PART));
+    let wholes: Vec<_> = wholes.collect();
+    let is_rest = |range: &&String| !wholes.iter().any(|whole| range.starts_with(whole));
+    assert_eq!(asked.iter().filter(is_rest).count(), 7, "{asked:?}");
     // Nobody is asked for ever.
     let (server, _) = large(|_, reply| {
         let half = reply.body.len() / 2;
@@ -82,6 +107,38 @@ fn a_part_whose_connection_is_lost_is_asked_for_again() {
     std::fs::remove_file(scratch.path("disk")).unwrap();
     let told = refused(&scratch, &server, "--retries 1");
     assert!(told.contains("the connection was lost"), "{told}");
+}
+
+/// A token is good for some requests only: a layer takes longer than that.
+#[test]
+fn whoever_must_say_again_who_it_is_goes_on() {
+    let scratch = Scratch::new("registry-parts-token");
+    let given = AtomicUsize::new(0);
+    let tokens = Server::start(move |_| {
+        let nth = given.fetch_add(1, Ordering::SeqCst);
+        Reply::whole(format!("{{\"token\": \"t{nth}\"}}").as_bytes())
+    });
+    let realm = tokens.url("/token");
+    let used = Mutex::new(BTreeMap::new());
+    let (server, disk) = large(move |request, reply| {
+        let wants = format!("Bearer realm=\"{realm}\"");
+        let refused = || Reply::status(401).header("WWW-Authenticate", &wants);
+        let Some(words) = request.headers.get("authorization") else {
+            return refused();
+        };
+        let times = {
+            let mut used = used.lock().unwrap();
+            let times = used.entry(words.clone()).or_insert(0);
+            *times += 1;
+            *times
+        };
+        // Nobody's new token is used up by others before it has been said once.
+        std::thread::sleep(Duration::from_millis(100));
+        if times > 4 { refused() } else { reply }
+    });
+    done(&scratch, &server, "");
+    assert!(scratch.read("disk") == disk);
+    assert!(tokens.seen().len() > 1, "one token was enough");
 }
 
 #[test]

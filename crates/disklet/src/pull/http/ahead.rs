@@ -21,8 +21,9 @@ use crate::pull::{Observer, PullError};
 const CONNECTIONS: usize = 4;
 /// So much is asked for at once: what a request costs does not show beside it.
 const PART: u64 = 4 << 20;
-/// So many parts are in memory at most, those on their way among them.
-const WINDOW: u64 = 6;
+/// So many parts are in memory at most beside the one that is being read, those on their
+/// way among them.
+const WINDOW: u64 = 5;
 /// What is smaller comes soon enough by one.
 const WORTH_IT: u64 = 4 * PART;
 

@@ -162,11 +162,13 @@ impl Client {
         let mut url = self.address.url.clone();
         let most = self.address.transport.max_redirects;
         for _ in 0..=most {
+            let told = self.words();
             let mut response = self.ask(&url, asked)?;
+            // Another connection may have found out before this one what to say.
             if let Some(session) = &self.session
                 && response.status().as_u16() == 401
                 && self.trusts(&url)
-                && session.challenged(response.headers(), self)?
+                && (session.challenged(response.headers(), self)? || self.words() != told)
             {
                 response = self.ask(&url, asked)?;
             }

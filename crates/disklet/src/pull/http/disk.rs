@@ -121,36 +121,44 @@ impl File {
     }
 
     /// So many bytes, which are there. A server that loses its connections is asked
-    /// again.
+    /// again, for what has not come.
     pub(super) fn part(&self, first: u64, length: usize, unwanted: &AtomicBool) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let mut come = 0;
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.attempt(first, length) {
+            match self.attempt(first, &mut bytes, &mut come) {
                 Err(error) if error.is_passing() && tries < self.tries => {
                     std::thread::sleep(FIRST_PAUSE * (1 << tries.min(LONGEST_PAUSE)));
                     if unwanted.load(Ordering::Relaxed) {
                         return Err(PullError::cancelled());
                     }
                 }
-                outcome => return outcome,
+                outcome => return outcome.map(|()| bytes),
             }
         }
     }
 
-    fn attempt(&self, first: u64, length: usize) -> Result<Vec<u8>> {
-        let last = first + length as u64 - 1;
-        let (url, response) = self.ask(first, last)?;
+    fn attempt(&self, first: u64, bytes: &mut [u8], come: &mut usize) -> Result<()> {
+        let asked = (first + *come as u64, first + bytes.len() as u64 - 1);
+        let (url, response) = self.ask(asked.0, asked.1)?;
         match response.status().as_u16() {
-            206 => self.demand_same(&url, &response, (first, last))?,
+            206 => self.demand_same(&url, &response, asked)?,
             200 | 416 => return Err(self.changed(&url)),
             status => return Err(self.client.refused(&url, status)),
         }
-        let mut bytes = vec![0; length];
         let body = response.into_body().into_with_config().limit(u64::MAX);
-        let read = body.reader().read_exact(&mut bytes);
-        read.map_err(|error| lost(&url, &error))?;
-        Ok(bytes)
+        let mut body = body.reader();
+        while *come < bytes.len() {
+            match body.read(&mut bytes[*come..]) {
+                Ok(0) => return Err(lost(&url, &io::ErrorKind::UnexpectedEof.into())),
+                Ok(more) => *come += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost(&url, &error)),
+            }
+        }
+        Ok(())
     }
 
     /// Asks whom the address led to before, or, if that is over, where it leads now.
@@ -163,8 +171,9 @@ impl File {
             .clone();
         let response = self.client.ask_by(&agent, &url, asked)?;
         let is_over = match response.status().as_u16() {
-            301 | 302 | 303 | 307 | 308 => true,
-            401 | 403 | 404 | 410 => url != *self.client.url(),
+            // What the registry was told of us may be told for some minutes only.
+            301 | 302 | 303 | 307 | 308 | 401 => true,
+            403 | 404 | 410 => url != *self.client.url(),
             _ => false,
         };
         if !is_over {
