@@ -102,7 +102,7 @@ impl Node<'_> {
         let plan = self.kept_plan(vm.uuid)?;
         let is_overlay = |disk: &&Value| {
             let file = disk["copiedTo"]["file"].as_str();
-            disk["copy"] != "clone" && file.is_some_and(|file| Path::new(file).exists())
+            disk["copy"] != "clone" && file.is_some_and(may_exist)
         };
         let disks = plan["disks"].as_array()?.iter().filter(is_overlay);
         let mut upon = disks.filter(|disk| Self::things_of(disk, vm).contains(below));
@@ -277,7 +277,7 @@ fn another_disk(what: &str) -> Failure {
 
 impl Made {
     /// In which way it is used.
-    fn access(&self) -> Option<&str> {
+    pub(crate) fn access(&self) -> Option<&str> {
         match self {
             Self::Device { access, .. } | Self::Mount { access, .. } => access.as_deref(),
             Self::Lease { access, .. } => Some(access),
@@ -381,6 +381,11 @@ impl Made {
             _ => None,
         }
     }
+}
+
+/// Whether a file is there, for all that can be seen.
+fn may_exist(file: &str) -> bool {
+    !matches!(Path::new(file).try_exists(), Ok(false))
 }
 
 /// A device by its usual name, as far as the kernel tells it, and its number.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use disklet_block::convert::Watch;
 use disklet_core::config::Config;
-use disklet_core::plan::{Plan, Step, StepKind};
+use disklet_core::plan::{Access, Plan, Step, StepKind};
 use uuid::Uuid;
 
 use crate::agent::NodeLeases;
@@ -131,7 +131,7 @@ impl Node<'_> {
         let Some(mut record) = held.read()? else {
             return Ok(());
         };
-        self.unmake_all(&record, |made| !matches!(made, Made::Volume { .. }))?;
+        self.unmake_all(&record, |made| !made.is_volume())?;
         self.give_up_but_masters(&record)?;
         record.phase = Phase::Kept;
         held.write(&record)
@@ -320,11 +320,14 @@ impl Node<'_> {
 
     /// The same of a VM that may come back with its volumes.
     fn give_up_but_masters(&self, record: &Record) -> Result<()> {
-        let made = record.made.iter();
-        self.give_up(
-            record,
-            made.filter(|it| self.disk_upon(record, it).is_none()),
-        )
+        // Without its plan nobody knows what they stand on.
+        let is_known = self.kept_plan(record.uuid).is_some();
+        let has_volume = record.made.iter().any(Made::is_volume);
+        let is_free = |made: &&Made| match is_known || !has_volume {
+            true => self.disk_upon(record, made).is_none(),
+            false => made.access() != Some(Access::ReadShared.name()),
+        };
+        self.give_up(record, record.made.iter().filter(is_free))
     }
 
     /// A VM that cannot be had keeps nobody waiting, but for what its overlays stand on.

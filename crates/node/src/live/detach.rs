@@ -7,13 +7,13 @@ use disklet_core::live::{self, RunningDisk, RunningVm};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Meant, refused, shown};
+use super::{Meant, kept, refused, shown};
 use crate::cut::{self, Cut};
 use crate::executor::ask_to_let_go;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::libvirt::{Event, Events, Libvirt};
-use crate::record::{Change, Held, Made, Record};
+use crate::record::{Change, Held, Record};
 use crate::verbs::{Node, lost_meanwhile};
 
 pub(super) fn detach(args: &DetachArgs) -> Result<String> {
@@ -74,15 +74,16 @@ impl Node<'_> {
         live::demand_detachable(vm, disk).map_err(|refusal| refused(&refusal))?;
         let gone = || Failure::new("the VM is gone");
         let record = held.read()?.ok_or_else(gone)?;
-        let kept = self.kept_plan(record.uuid).unwrap_or_default();
-        let mut shown = kept["disks"].as_array().into_iter().flatten();
+        let plan = self.kept_plan(record.uuid).unwrap_or_default();
+        let mut shown = plan["disks"].as_array().into_iter().flatten();
         let view = shown.find(|view| view["name"] == disk.name.as_str());
         self.intend_detach(held, record, disk, view.unwrap_or(&Value::Null))?;
         cut::boundary(Cut::LettingGo);
         ask_to_let_go(self.libvirt, vm.uuid, &disk.target)
     }
 
-    /// Disks that are wanted again keep what the guest wrote, whenever it lets go of them.
+    /// Disks that are wanted again keep what the guest wrote, whenever it lets go of them, and
+    /// the right to what that stands on.
     pub(crate) fn keep_volumes_of(
         &self,
         held: &Held,
@@ -94,7 +95,7 @@ impl Node<'_> {
             if let Change::Detach { name, made, .. } = change
                 && is_wanted(name)
             {
-                made.retain(|made| !matches!(made, Made::Volume { .. }));
+                made.retain(|made| !made.is_volume() && !made.is_lease());
             }
         }
         if record != before {
@@ -119,6 +120,7 @@ impl Node<'_> {
             name: disk.name.clone(),
             target: disk.target.clone(),
             made: Self::things_of(view, &record),
+            promised: kept::promised(&json!({"disks": [view]}), self.config),
         });
         held.write(&record)
     }

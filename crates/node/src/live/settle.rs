@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use disklet_core::config::Config;
 use disklet_core::plan::Storage;
 use serde_json::Value;
 
@@ -71,14 +72,22 @@ impl Node<'_> {
             }
             // The guest has it still.
             Change::Detach { .. } if runs && is_there => Ok(()),
-            Change::Detach { name, target, made } => {
-                // A guest that has ended did not let go: what it wrote is there for a next
-                // start with that disk, until the VM goes.
-                let goes = |made: &&Made| runs || !matches!(made, Made::Volume { .. });
+            // A guest that has ended did not let go: what it wrote is there for a next start
+            // with that disk, until the VM goes, and so are what is promised for it and the
+            // right to what it stands on.
+            Change::Detach { target, made, .. } if !runs && made.iter().any(Made::is_volume) => {
+                let goes = |made: &&Made| !made.is_volume() && !made.is_lease();
                 let gone: Vec<Made> = made.iter().filter(goes).cloned().collect();
                 self.libvirt.forget_disk(uuid, target)?;
                 self.unmake_these(record, &gone)?;
-                self.note(held, change, |plan| kept::remove(plan, name, target), &gone)
+                self.note(held, change, |_| {}, &gone)
+            }
+            Change::Detach {
+                name, target, made, ..
+            } => {
+                self.libvirt.forget_disk(uuid, target)?;
+                self.unmake_these(record, made)?;
+                self.note(held, change, |plan| kept::remove(plan, name, target), made)
             }
             Change::Resize { name, target, size } => {
                 let is_done = runs && is_there && self.libvirt.capacity(uuid, target)? >= *size;
@@ -122,17 +131,15 @@ impl Node<'_> {
             return Ok(());
         };
         if let Some(mut plan) = self.kept_plan(record.uuid) {
-            let begun = kept::promised(&as_begun(&plan, change), self.config);
+            let begun = promised_for(&plan, change, self.config);
             edit(&mut plan);
             self.keep_view(record.uuid, &plan)?;
             record.disks = plan["disks"].as_array().map_or(record.disks, Vec::len);
             let images = kept::images(&plan);
             record.images = images.iter().map(|(_, digest)| digest.clone()).collect();
             record.image_names = images.into_iter().collect();
-            if !leaves_volume(change, gone) {
-                let now = kept::promised(&plan, self.config);
-                take_back(&mut record.promised, &begun, &now);
-            }
+            let now = kept::promised(&plan, self.config);
+            take_back(&mut record.promised, &begun, &now);
         }
         cut::boundary(Cut::Noted);
         for gone in gone {
@@ -164,33 +171,38 @@ impl Node<'_> {
         };
         let mut things: Vec<Made> = record.made.iter().filter(is_ours).cloned().collect();
         // One lease for each disk that has it.
-        if let Some(nth) = things
-            .iter()
-            .position(|it| matches!(it, Made::Lease { .. }))
-        {
+        if let Some(nth) = things.iter().position(|it| it.is_lease()) {
             let lease = things[nth].clone();
-            things.retain(|it| !matches!(it, Made::Lease { .. }));
+            things.retain(|it| !it.is_lease());
             things.push(lease);
         }
         things
     }
 }
 
-/// The plan that was promised for when this was begun.
-fn as_begun(plan: &Value, change: &Change) -> Value {
+/// What was promised when this was begun. A plan that was kept before a crash may lack the
+/// disk that is let go of.
+fn promised_for(plan: &Value, change: &Change, config: &Config) -> BTreeMap<String, u64> {
     let mut plan = plan.clone();
+    let mut beside = &BTreeMap::new();
     match change {
         Change::Attach { disk, xml, .. } => kept::add(&mut plan, disk, xml),
         Change::Resize { name, size, .. } => kept::grow(&mut plan, name, *size),
-        Change::Detach { .. } => {}
+        Change::Detach {
+            name,
+            target,
+            promised,
+            ..
+        } => {
+            kept::remove(&mut plan, name, target);
+            beside = promised;
+        }
     }
-    plan
-}
-
-/// Whether a disk goes whose file stays, and is promised as before.
-fn leaves_volume(change: &Change, gone: &[Made]) -> bool {
-    let has_volume = |made: &[Made]| made.iter().any(|it| matches!(it, Made::Volume { .. }));
-    matches!(change, Change::Detach { made, .. } if has_volume(made) && !has_volume(gone))
+    let mut all = kept::promised(&plan, config);
+    for (path, bytes) in beside {
+        *all.entry(path.clone()).or_default() += bytes;
+    }
+    all
 }
 
 /// What has gone is promised no more; what pools have promised beside the plan stays.
@@ -217,6 +229,8 @@ fn is_leased_as(disk: &Value, storage: &str, hosts: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn pools(of: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -240,16 +254,30 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_stays_is_promised_as_before() {
-        let volume = Made::Volume {
-            path: "/a/x".into(),
-        };
-        let detach = Change::Detach {
+    fn what_was_let_go_of_is_taken_back_once() {
+        let config = Config::default();
+        let disk = |name: &str| json!({"name": name, "copiedTo": {"file": name}, "pool": "volumes", "size": 20, "source": {}});
+        let of = |disks: &[Value]| kept::promised(&json!({"disks": disks}), &config);
+        let change = Change::Detach {
             name: "x".to_owned(),
             target: "sdb".to_owned(),
-            made: vec![volume.clone()],
+            made: Vec::new(),
+            promised: of(&[disk("x")]),
         };
-        assert!(leaves_volume(&detach, &[]));
-        assert!(!leaves_volume(&detach, &[volume]));
+        // Before a crash, and after one that came when the plan was kept already.
+        for disks in [vec![disk("y"), disk("x")], vec![disk("y")]] {
+            let mut plan = json!({"disks": disks});
+            let begun = promised_for(&plan, &change, &config);
+            let mut promised = of(&[disk("x"), disk("y")]);
+            // The VM is off, and its file stays.
+            let mut of_file = promised.clone();
+            take_back(&mut of_file, &begun, &kept::promised(&plan, &config));
+            kept::remove(&mut plan, "x", "sdb");
+            take_back(&mut promised, &begun, &kept::promised(&plan, &config));
+            assert_eq!(promised, of(&[disk("y")]));
+            if disks.len() == 2 {
+                assert_eq!(of_file, of(&[disk("x"), disk("y")]));
+            }
+        }
     }
 }

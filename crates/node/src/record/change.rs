@@ -1,5 +1,7 @@
 //! What is being done to the disks of a VM that runs.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -24,6 +26,9 @@ pub(crate) enum Change {
         target: String,
         /// What is there because of it alone.
         made: Vec<Made>,
+        /// What its file was promised, by pools.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        promised: BTreeMap<String, u64>,
     },
     /// A disk is being made larger.
     Resize {

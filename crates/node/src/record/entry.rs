@@ -143,6 +143,16 @@ impl Made {
         matches!(self, Self::Secret { .. })
     }
 
+    /// Whether it is a file that may have what a guest wrote.
+    pub(crate) fn is_volume(&self) -> bool {
+        matches!(self, Self::Volume { .. })
+    }
+
+    /// Whether it is a right to use storage.
+    pub(crate) fn is_lease(&self) -> bool {
+        matches!(self, Self::Lease { .. })
+    }
+
     /// Where no cluster is, nobody else has to know.
     pub(crate) fn be_known_here_only(&mut self) {
         if let Self::Lease { object, .. } = self {
