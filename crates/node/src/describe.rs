@@ -13,7 +13,7 @@ use disklet_core::units::ByteSize;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Result};
-use crate::knock::{SOON, knock};
+use crate::knock::{Answer, SOON, knock};
 use crate::libvirt::{Libvirt, Pause};
 use crate::ps::state;
 use crate::record::{Record, Records};
@@ -125,7 +125,11 @@ fn chain(disk: &Value) -> Value {
 
 /// Servers, and whether one of them answers now.
 fn at_server(servers: &Servers, format: &Value) -> Value {
-    let why = knock(servers, SOON).missing_in_words();
+    let answer = knock(servers, SOON);
+    let mut why = answer.missing_in_words();
+    if let (Answer::Silent, true, Some(why)) = (&answer, servers.may_be_busy(), &mut why) {
+        why.push_str(", as one that serves nobody but the guest");
+    }
     json!({
         "server": servers.to_string(),
         "format": format,

@@ -5,25 +5,38 @@ use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use disklet_core::source::{Door, Servers};
+use disklet_core::source::{Door, Endpoint, Servers};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// What became of it.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// One is there.
     Given,
-    /// Somebody takes connections, or might, and says nothing.
+    /// Somebody takes connections, and says nothing.
+    Silent,
+    /// Nobody takes connections, though somebody might.
     None,
     /// Nobody is there, or can be reached from here.
     Unreached(io::Error),
 }
 
 impl Answer {
+    /// Of two servers of a storage, one is enough.
+    fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Given, _) | (_, Self::Given) => Self::Given,
+            (Self::Silent, _) | (_, Self::Silent) => Self::Silent,
+            (Self::None, _) | (_, Self::None) => Self::None,
+            (first, Self::Unreached(_)) => first,
+        }
+    }
+
     /// What is said of a server that is not there.
     pub(crate) fn missing_in_words(&self) -> Option<String> {
         match self {
             Self::Given => None,
-            Self::None => Some("does not answer".to_owned()),
+            Self::Silent | Self::None => Some("does not answer".to_owned()),
             Self::Unreached(error) => Some(format!("cannot be reached: {error}")),
         }
     }
@@ -46,22 +59,20 @@ pub(crate) fn knock_where(
 ) -> Answer {
     let words = servers.knock();
     std::thread::scope(|scope| {
-        let asked = servers
-            .doors()
-            .iter()
-            .map(|door| scope.spawn(move || ask(door, words, patience, allowed)));
+        let asked = servers.doors().iter().map(|door| {
+            let ask = move || ask(door, words, patience, allowed);
+            // Without another thread they are asked one by one.
+            let asker = std::thread::Builder::new().spawn_scoped(scope, ask);
+            asker.map_err(|_| ask())
+        });
         let asked: Vec<_> = asked.collect();
-        let mut answer = Answer::Unreached(io::ErrorKind::NotFound.into());
-        for (nth, thread) in asked.into_iter().enumerate() {
-            let this = thread.join().unwrap_or(Answer::None);
-            answer = match (answer, this) {
-                (Answer::Given, _) | (_, Answer::Given) => Answer::Given,
-                (Answer::Unreached(_), this) if nth == 0 => this,
-                (Answer::None, _) | (_, Answer::None) => Answer::None,
-                (first, _) => first,
-            };
-        }
-        answer
+        let answers = asked.into_iter().map(|asked| match asked {
+            Ok(thread) => thread.join().unwrap_or(Answer::None),
+            Err(answer) => answer,
+        });
+        answers
+            .reduce(Answer::or)
+            .unwrap_or_else(|| Answer::Unreached(io::ErrorKind::NotFound.into()))
     })
 }
 
@@ -73,50 +84,62 @@ fn ask(
 ) -> Answer {
     let until = Instant::now() + patience;
     let asked = match door {
-        Door::Port(endpoint) => {
-            let addresses = (endpoint.host(), endpoint.port()).to_socket_addrs();
-            addresses.and_then(|addresses| {
-                let mut last = io::Error::from(io::ErrorKind::NotFound);
-                for address in addresses {
-                    if !allowed(endpoint.host(), address.ip()) {
-                        last = io::ErrorKind::PermissionDenied.into();
-                        continue;
-                    }
-                    match TcpStream::connect_timeout(&address, left(until)) {
-                        Ok(stream) => {
-                            stream.set_read_timeout(Some(left(until)))?;
-                            return heard(stream, words);
-                        }
-                        Err(error) => last = error,
-                    }
-                }
-                Err(last)
-            })
-        }
-        Door::Socket(path) => UnixStream::connect(path).and_then(|stream| {
+        Door::Port(endpoint) => reach(endpoint, until, allowed).and_then(|stream| {
             stream.set_read_timeout(Some(left(until)))?;
-            heard(stream, words)
+            Ok(heard(stream, words))
+        }),
+        Door::Socket(path) => reach_socket(path).and_then(|stream| {
+            stream.set_read_timeout(Some(left(until)))?;
+            Ok(heard(stream, words))
         }),
     };
-    match asked {
-        Ok(()) => Answer::Given,
-        Err(error) => match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Answer::None,
-            _ => Answer::Unreached(error),
-        },
+    asked.unwrap_or_else(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Answer::None,
+        _ => Answer::Unreached(error),
+    })
+}
+
+fn reach(
+    endpoint: &Endpoint,
+    until: Instant,
+    allowed: &(dyn Fn(&str, IpAddr) -> bool + Sync),
+) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in (endpoint.host(), endpoint.port()).to_socket_addrs()? {
+        if !allowed(endpoint.host(), address.ip()) {
+            last = io::ErrorKind::PermissionDenied.into();
+            continue;
+        }
+        match TcpStream::connect_timeout(&address, left(until)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
     }
+    Err(last)
+}
+
+/// Where too many wait already, one would wait for ever.
+fn reach_socket(path: &str) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// What it says does not matter, and whoever hangs up is there.
-fn heard(mut stream: impl Read + Write, words: &[u8]) -> io::Result<()> {
+fn heard(mut stream: impl Read + Write, words: &[u8]) -> Answer {
     let heard = stream
         .write_all(words)
         .and_then(|()| stream.read(&mut [0; 1]));
     match heard {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(error),
+        Ok(_) => Answer::Given,
+        Err(error) => match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Answer::Given,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Answer::Silent,
+            _ => Answer::Unreached(error),
+        },
     }
 }
 
@@ -129,6 +152,7 @@ fn left(until: Instant) -> Duration {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
 
     use serde_json::json;
 
@@ -172,10 +196,25 @@ mod tests {
             }
         });
         assert!(matches!(ask_at(&[port]), Answer::Given));
-        assert!(matches!(ask_at(&[silent_port]), Answer::None));
+        assert!(matches!(ask_at(&[silent_port]), Answer::Silent));
         assert!(matches!(ask_at(&[gone]), Answer::Unreached(_)));
-        assert!(matches!(ask_at(&[gone, silent_port]), Answer::None));
+        assert!(matches!(ask_at(&[gone, silent_port]), Answer::Silent));
         assert!(matches!(ask_at(&[silent_port, gone, port]), Answer::Given));
         drop(silent);
+    }
+
+    #[test]
+    fn where_too_many_wait_already_nobody_waits() {
+        let path = std::env::temp_dir().join(format!("disklet-knock-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let shown = path.to_str().unwrap();
+        let servers = Servers::shown(&json!({"kind": "nbd", "socket": shown})).unwrap();
+        let ask = || knock(&servers, Duration::from_millis(100));
+        assert!(matches!(ask(), Answer::Silent));
+        while reach_socket(shown).is_ok() {}
+        assert!(matches!(ask(), Answer::None));
+        drop(listener);
+        assert!(matches!(ask(), Answer::Unreached(_)));
+        std::fs::remove_file(&path).unwrap();
     }
 }

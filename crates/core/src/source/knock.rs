@@ -102,6 +102,13 @@ impl Servers {
         &self.doors
     }
 
+    /// Whether one that says nothing may be there for somebody else: there are NBD servers
+    /// that take one client at a time.
+    #[must_use]
+    pub fn may_be_busy(&self) -> bool {
+        self.protocol == "nbd"
+    }
+
     /// What to say first. NBD servers and Ceph's monitors speak first themselves.
     #[must_use]
     pub fn knock(&self) -> &'static [u8] {

@@ -124,7 +124,7 @@ fn demand_answer(disk: &Disk) -> Result<Servers> {
         found = match knock(&Doors::of(network), PATIENCE) {
             Answer::Given => Servers::Answer,
             Answer::Unreached(_) => Servers::Elsewhere,
-            Answer::None => {
+            Answer::Silent | Answer::None => {
                 return Err(Failure::new(format!(
                     "{network} has not answered for {} seconds",
                     PATIENCE.as_secs()

@@ -7,6 +7,7 @@ use disklet_core::launch::protocol::{Ended, FromAgent, How};
 use uuid::Uuid;
 
 use super::room::is_full;
+use super::servers::first_asked;
 use super::times::{PRESS_AGAIN, Times};
 use super::{Guest, Machine, Told};
 use crate::agent::link::{Heard, Link};
@@ -24,7 +25,7 @@ impl Machine {
     ) -> Ended {
         let mut times = Times {
             follow: self.when_to_follow(guest),
-            ask: Some(Instant::now()),
+            ask: Some(first_asked(guest.uuid)),
             ..Times::default()
         };
         let mut told = Ok(Told::Look);
@@ -49,8 +50,8 @@ impl Machine {
                     self.cluster().warn(&self.pod, "DiskKept", note);
                     None
                 }
-                Ok(Told::Servers(whose, missing)) if whose == guest.uuid => {
-                    self.heard_of_servers(guest, &missing, &mut times);
+                Ok(Told::Servers(whose, doubtful)) if whose == guest.uuid => {
+                    self.heard_of_servers(guest, doubtful, &mut times);
                     None
                 }
                 Ok(Told::Domain(event)) if event.is_of(guest.uuid) => {

@@ -29,7 +29,7 @@ use super::status::{Standing, add_left, news, pod_status, say_lost, says_alive, 
 use crate::failure::Result;
 use crate::libvirt::Event;
 use disks::Followed;
-use servers::Asked;
+use servers::{Asked, Doubtful};
 use start::NotStarted;
 
 pub(super) use unwanted::Unwanted;
@@ -45,8 +45,8 @@ pub(super) enum Told {
     Heard(Incarnation, Heard),
     /// Something happened to some domain.
     Domain(Event),
-    /// The servers of a guest's disks were asked: which do not answer, in words.
-    Servers(Uuid, Vec<String>),
+    /// The servers of a guest's disks were asked: which do not answer.
+    Servers(Uuid, Vec<Doubtful>),
     /// What happened was not told for a while.
     Look,
 }

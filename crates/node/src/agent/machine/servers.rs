@@ -3,16 +3,18 @@
 //! QEMU tells nobody of a server that keeps it waiting, and a guest that gets errors
 //! runs on. So they are asked, seldom, by what costs them nothing.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use disklet_core::networks::Networks;
 use disklet_core::plan::{Plan, PlannedDisk};
 use disklet_core::source::Servers;
+use uuid::Uuid;
 
 use super::times::Times;
 use super::{Guest, Machine, Told};
-use crate::knock::{SOON, knock_where};
+use crate::knock::{Answer, SOON, knock_where};
 
 /// How often they are asked while all answer.
 const SELDOM: Duration = Duration::from_secs(30);
@@ -22,13 +24,26 @@ const OFTEN: Duration = Duration::from_secs(5);
 /// The word for it.
 pub(in crate::agent) const SERVER_LOST: &str = "ServerLost";
 
+/// What became of asking for a disk.
+#[derive(Debug)]
+pub(in crate::agent) struct Doubtful {
+    disk: String,
+    /// In words, how its servers do not answer; of one that may be there for the guest
+    /// alone nothing.
+    lost: Option<String>,
+}
+
 /// What is known of them.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     /// One did not answer the last time. Once is no reason to tell anybody.
     doubted: bool,
-    /// In words, which do not.
+    /// The disks whose servers do not answer.
+    lost: BTreeSet<String>,
+    /// In words, which and how.
     pub(super) missing: Option<String>,
+    /// Disks whose servers say nothing to anybody but the guest.
+    closed: BTreeSet<String>,
 }
 
 /// What there is to tell.
@@ -41,24 +56,34 @@ enum News {
 }
 
 impl Asked {
-    /// Somebody has asked them: those that do not answer, in words.
-    fn heard(&mut self, missing: &[String]) -> News {
-        if missing.is_empty() {
+    /// Somebody has asked them.
+    fn heard(&mut self, doubtful: Vec<Doubtful>) -> News {
+        let (mut lost, mut words) = (BTreeSet::new(), Vec::new());
+        for Doubtful { disk, lost: how } in doubtful {
+            match how {
+                None => _ = self.closed.insert(disk),
+                Some(how) => {
+                    words.push(format!("disk {disk}: {how}"));
+                    lost.insert(disk);
+                }
+            }
+        }
+        if lost.is_empty() {
             self.doubted = false;
+            self.lost.clear();
             return match self.missing.take() {
                 Some(_) => News::Back,
                 None => News::Nothing,
             };
         }
-        if !std::mem::replace(&mut self.doubted, true) {
+        // How they do not answer may change from one time to the next.
+        if !std::mem::replace(&mut self.doubted, true) || self.lost == lost {
             return News::Nothing;
         }
-        let now = missing.join("; ");
-        if self.missing.as_ref() == Some(&now) {
-            return News::Nothing;
-        }
-        self.missing = Some(now.clone());
-        News::Lost(now)
+        let words = words.join("; ");
+        self.lost = lost;
+        self.missing = Some(words.clone());
+        News::Lost(words)
     }
 
     fn again(&self) -> Duration {
@@ -66,25 +91,40 @@ impl Asked {
     }
 }
 
+/// When the servers of a guest are asked first: not all guests of a node at once.
+pub(super) fn first_asked(guest: Uuid) -> Instant {
+    Instant::now() + OFTEN * u32::from(guest.as_bytes()[15]) / 256
+}
+
 impl Machine {
     /// Asks those of a guest's disks. What they say is told later.
     pub(super) fn ask_servers(&self, guest: &Guest, times: &mut Times) {
         times.ask = None;
-        let disks = at_servers(guest.plan.as_ref());
+        let mut disks = at_servers(guest.plan.as_ref());
+        disks.retain(|(disk, ..)| !guest.servers.borrow().closed.contains(disk));
         if disks.is_empty() && guest.servers.borrow().missing.is_none() {
             times.ask = Some(Instant::now() + SELDOM);
             return;
         }
         let (whose, teller) = (guest.uuid, self.teller.clone());
         let networks = self.shared.config.networks.clone();
-        std::thread::spawn(move || {
-            let _ = teller.send(Told::Servers(whose, missing(&disks, &networks)));
+        let asker = std::thread::Builder::new().spawn(move || {
+            let _ = teller.send(Told::Servers(whose, doubtful(&disks, &networks)));
         });
+        if let Err(error) = asker {
+            tracing::warn!(vm = self.pod.full_name(), "servers are not asked: {error}");
+            times.ask = Some(Instant::now() + SELDOM);
+        }
     }
 
     /// What became of it.
-    pub(super) fn heard_of_servers(&self, guest: &Guest, missing: &[String], times: &mut Times) {
-        let news = guest.servers.borrow_mut().heard(missing);
+    pub(super) fn heard_of_servers(
+        &self,
+        guest: &Guest,
+        doubtful: Vec<Doubtful>,
+        times: &mut Times,
+    ) {
+        let news = guest.servers.borrow_mut().heard(doubtful);
         times.ask = Some(Instant::now() + guest.servers.borrow().again());
         let cluster = self.cluster();
         match news {
@@ -112,44 +152,94 @@ fn at_servers(plan: Option<&Plan>) -> Vec<AtServers> {
 }
 
 /// Those that do not answer, all asked at once.
-fn missing(disks: &[AtServers], networks: &Networks) -> Vec<String> {
+fn doubtful(disks: &[AtServers], networks: &Networks) -> Vec<Doubtful> {
     std::thread::scope(|scope| {
-        let asked = disks.iter().map(|(disk, servers, names)| {
-            scope.spawn(move || {
-                // A name may lead elsewhere than when it was judged.
-                let allowed = |host: &str, address: IpAddr| {
-                    !names.iter().any(|name| name == host) || networks.denied(address).is_none()
-                };
-                let why = knock_where(servers, SOON, &allowed).missing_in_words()?;
-                Some(format!("disk {disk}: {servers} {why}"))
-            })
+        let asked = disks.iter().map(|at| {
+            let ask = move || ask(at, networks);
+            // Without another thread they are asked one by one.
+            let asker = std::thread::Builder::new().spawn_scoped(scope, ask);
+            asker.map_err(|_| ask())
         });
         let asked: Vec<_> = asked.collect();
-        let answers = asked.into_iter().map(|thread| thread.join().ok().flatten());
+        let answers = asked.into_iter().map(|asked| match asked {
+            Ok(thread) => thread.join().ok().flatten(),
+            Err(answer) => answer,
+        });
         answers.flatten().collect()
+    })
+}
+
+fn ask((disk, servers, names): &AtServers, networks: &Networks) -> Option<Doubtful> {
+    // A name may lead elsewhere than when it was judged.
+    let allowed = |host: &str, address: IpAddr| {
+        !names.iter().any(|name| name == host) || networks.denied(address).is_none()
+    };
+    let answer = knock_where(servers, SOON, &allowed);
+    let why = answer.missing_in_words()?;
+    let is_busy = matches!(answer, Answer::Silent) && servers.may_be_busy();
+    Some(Doubtful {
+        disk: disk.clone(),
+        lost: (!is_busy).then(|| format!("{servers} {why}")),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
+    use serde_json::{Value, json};
+
     use super::*;
+
+    fn lost(disks: &[&str], how: &str) -> Vec<Doubtful> {
+        let of = |disk: &&str| Doubtful {
+            disk: (*disk).to_owned(),
+            lost: Some(how.to_owned()),
+        };
+        disks.iter().map(of).collect()
+    }
 
     #[test]
     fn what_is_missing_twice_is_told_once() {
         let mut asked = Asked::default();
-        let lost = |words: &str| [words.to_owned()];
-        assert_eq!(asked.heard(&[]), News::Nothing);
+        assert_eq!(asked.heard(Vec::new()), News::Nothing);
         assert_eq!(asked.again(), SELDOM);
         // A moment's trouble.
-        assert_eq!(asked.heard(&lost("a")), News::Nothing);
+        assert_eq!(asked.heard(lost(&["a"], "x")), News::Nothing);
         assert_eq!(asked.again(), OFTEN);
-        assert_eq!(asked.heard(&[]), News::Nothing);
-        assert_eq!(asked.heard(&lost("a")), News::Nothing);
-        assert_eq!(asked.heard(&lost("a")), News::Lost("a".to_owned()));
-        assert_eq!(asked.heard(&lost("a")), News::Nothing);
-        assert_eq!(asked.heard(&lost("a; b")), News::Lost("a; b".to_owned()));
-        assert_eq!(asked.heard(&[]), News::Back);
-        assert_eq!(asked.heard(&[]), News::Nothing);
+        assert_eq!(asked.heard(Vec::new()), News::Nothing);
+        assert_eq!(asked.heard(lost(&["a"], "x")), News::Nothing);
+        let told = News::Lost("disk a: x".to_owned());
+        assert_eq!(asked.heard(lost(&["a"], "x")), told);
+        // It is the same disk, however it is away.
+        assert_eq!(asked.heard(lost(&["a"], "y")), News::Nothing);
+        let both = News::Lost("disk a: y; disk b: y".to_owned());
+        assert_eq!(asked.heard(lost(&["a", "b"], "y")), both);
+        assert_eq!(asked.heard(Vec::new()), News::Back);
+        assert_eq!(asked.heard(Vec::new()), News::Nothing);
         assert_eq!(asked.again(), SELDOM);
+    }
+
+    #[test]
+    fn a_server_that_the_guest_has_alone_is_not_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = listener.local_addr().unwrap().to_string();
+        let networks = Networks::of_owner();
+        let of = |source: Value| {
+            let servers = Servers::shown(&source).unwrap();
+            doubtful(&[("a".to_owned(), servers, Vec::new())], &networks)
+        };
+        let mut asked = Asked::default();
+        for _ in 0..3 {
+            let busy = of(json!({"kind": "nbd", "server": place}));
+            assert_eq!(asked.heard(busy), News::Nothing);
+        }
+        assert_eq!(Vec::from_iter(&asked.closed), ["a"]);
+        // Others serve many.
+        let silent = of(json!({"kind": "rbd", "monitors": [place]}));
+        assert!(silent[0].lost.is_some(), "{silent:?}");
+        drop(listener);
+        let gone = of(json!({"kind": "nbd", "server": place}));
+        assert!(gone[0].lost.is_some(), "{gone:?}");
     }
 }
