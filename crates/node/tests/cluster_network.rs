@@ -304,7 +304,7 @@ fn a_lost_server_is_told_until_it_is_back() {
     tenant.await_field(30, "vm/net-lost", disks_ready, "Prepared");
 
     drop(server);
-    tenant.await_field(60, "vm/net-lost", disks_ready, "ServerLost");
+    tenant.await_field(120, "vm/net-lost", disks_ready, "ServerLost");
     let said = |kind: &str, what: &str| {
         let path = format!(".status.conditions[?(@.type==\"{kind}\")].{what}");
         tenant.field("vm/net-lost", &path).unwrap_or_default()

@@ -77,7 +77,10 @@ impl Drop for PoolOfNode {
             .args(of_nodes)
             .status();
         install(&[]);
-        self.await_pods("");
+        // Panicking twice would hide why.
+        if !std::thread::panicking() {
+            self.await_pods("");
+        }
         for object in ["pvc/ssd", "pv/disklet-ssd"] {
             let delete = ["-n", "disklet", "delete", object, "--wait=false"];
             let _ = Command::new("kubectl").args(delete).status();

@@ -124,9 +124,9 @@ impl Machine {
 }
 
 /// What one of our programs has started, and nobody waits for any more. The kernel ends
-/// them with whom they work for, which takes a moment.
+/// them with whom they work for, which takes a moment; what scripts start ends by itself.
 fn orphans() -> Vec<String> {
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + Duration::from_secs(30);
     loop {
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
         let found: Vec<_> = processes.filter_map(|it| orphan(&it.path())).collect();
