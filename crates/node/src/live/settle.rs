@@ -171,7 +171,7 @@ impl Node<'_> {
         };
         let mut things: Vec<Made> = record.made.iter().filter(is_ours).cloned().collect();
         // One lease for each disk that has it.
-        if let Some(nth) = things.iter().position(|it| it.is_lease()) {
+        if let Some(nth) = things.iter().position(Made::is_lease) {
             let lease = things[nth].clone();
             things.retain(|it| !it.is_lease());
             things.push(lease);
