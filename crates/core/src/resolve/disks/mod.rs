@@ -42,6 +42,34 @@ impl<'v> Vm<'v> {
     }
 }
 
+/// What takes a letter of the bus.
+enum Slot<'v> {
+    Seen(Box<Piece>),
+    /// A claim of which only others know what it is.
+    Unseen(&'v VolumeName, &'v Place),
+}
+
+impl Slot<'_> {
+    fn seen(piece: Piece) -> Self {
+        Self::Seen(Box::new(piece))
+    }
+
+    fn written_at(&self) -> Option<&Place> {
+        match self {
+            Self::Seen(piece) if matches!(piece.source, Source::CloudInit { .. }) => None,
+            Self::Seen(piece) => Some(&piece.place),
+            Self::Unseen(_, place) => Some(place),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Seen(piece) => piece.name.clone(),
+            Self::Unseen(name, _) => PlannedDisk::name_of_volume(name),
+        }
+    }
+}
+
 impl Resolver<'_> {
     /// The disks of a pod. What is wrong is reported; the list is complete if
     /// nothing was.
@@ -58,22 +86,27 @@ impl Resolver<'_> {
         let devices = usable_devices(pod, &volumes, diags);
         let root_device = devices.iter().find(|device| is_root(device));
         // The root, one of each volume at most, and cloud-init.
-        let mut pieces = Vec::with_capacity(pod.volumes.len() + 2);
-        pieces.extend(match root_device {
+        let mut slots = Vec::with_capacity(pod.volumes.len() + 2);
+        let root = match root_device {
             Some(device) => self.persistent_root(vm, device, &volumes, diags),
             None => Some(self.image_root(vm, diags)),
-        });
+        };
+        slots.extend(root.map(Slot::seen));
         for (name, claimed) in volumes.claims_in_order(&devices) {
             let device = devices.iter().find(|device| device.volume.value == *name);
             if device.is_none_or(|device| !is_root(device)) {
-                pieces.extend(self.claimed_disk(vm, name, claimed, device.copied(), diags));
+                let disk = self.claimed_disk(vm, name, claimed, device.copied(), diags);
+                slots.extend(disk.map(Slot::seen));
             }
         }
+        let unseen = volumes.unseen_in_order(pod).into_iter();
+        slots.extend(unseen.map(|(name, place)| Slot::Unseen(name, place)));
         for (name, flex) in volumes.flexvolumes_by_name() {
-            pieces.extend(self.flex_disk(vm, name, flex, diags));
+            let disk = self.flex_disk(vm, name, flex, diags);
+            slots.extend(disk.map(Slot::seen));
         }
-        pieces.push(self.cloud_init_disk(vm));
-        self.place_disks(vm, pieces, diags)
+        slots.push(Slot::seen(self.cloud_init_disk(vm)));
+        self.place_disks(vm, slots, diags)
     }
 
     /// Gives each disk its letter, and refuses those beyond the alphabet of
@@ -81,23 +114,24 @@ impl Resolver<'_> {
     fn place_disks(
         &self,
         vm: Vm<'_>,
-        pieces: Vec<Piece>,
+        slots: Vec<Slot<'_>>,
         diags: &mut Diagnostics,
     ) -> Vec<PlannedDisk> {
         let bus = Bus::from(vm.pod.annotations.disk_driver);
-        let count = pieces.len();
+        let count = slots.len();
         let mut disks = Vec::with_capacity(count);
         let mut last = vm.pod.meta.place.clone();
-        for (index, piece) in pieces.into_iter().enumerate() {
+        for (index, slot) in slots.into_iter().enumerate() {
             // Nobody wrote the cloud-init image: what takes its place is the
             // volume before it.
-            if !matches!(piece.source, Source::CloudInit { .. }) {
-                last = piece.place.clone();
+            if let Some(place) = slot.written_at() {
+                last = place.clone();
             }
-            match Target::new(bus, index) {
-                Some(target) => disks.push(piece.at(target)),
-                None => {
-                    diags.push(too_many(&last, &piece.name, bus, count));
+            match (Target::new(bus, index), slot) {
+                (Some(target), Slot::Seen(piece)) => disks.push(piece.at(target)),
+                (Some(_), Slot::Unseen(..)) => {}
+                (None, slot) => {
+                    diags.push(too_many(&last, &slot.name(), bus, count));
                     break;
                 }
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use disklet_flexvolume::Options;
 
+use super::is_root;
 use super::nodes::{refuse_distant, tell_other_node};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::manifest::{
@@ -23,6 +24,8 @@ pub(super) struct DiskVolumes<'v> {
     list: Vec<(Spanned<VolumeName>, DiskVolume<'v>)>,
     /// Volumes that were refused already; what refers to them is not blamed.
     failed: BTreeSet<VolumeName>,
+    /// Those among them that are disks of which nothing can be seen from here.
+    unseen: Vec<(&'v VolumeName, &'v Place)>,
 }
 
 /// A volume that is a disk.
@@ -76,6 +79,17 @@ impl<'v> DiskVolumes<'v> {
 
     pub(super) fn failed(&self, name: &VolumeName) -> bool {
         self.failed.contains(name)
+    }
+
+    /// Disks that cannot be seen from here, and are no root, in the order of their claims.
+    pub(super) fn unseen_in_order(&self, pod: &VmPod) -> Vec<(&'v VolumeName, &'v Place)> {
+        let devices = &pod.container.devices;
+        let device = |name: &VolumeName| devices.iter().position(|it| it.volume.value == *name);
+        let is_root = |name: &VolumeName| device(name).is_some_and(|nth| is_root(&devices[nth]));
+        let disks = self.unseen.iter().copied();
+        let mut disks: Vec<_> = disks.filter(|(name, _)| !is_root(name)).collect();
+        disks.sort_by_key(|(name, _)| device(name).unwrap_or(usize::MAX));
+        disks
     }
 
     /// Claims that are disks: those with a device path in the order of
@@ -159,6 +173,10 @@ impl Resolver<'_> {
                             .found(format!("claim {name}"))
                             .help(format!("volume {} uses it already", first.name.value)),
                         );
+                        None
+                    } else if self.hidden_claim(&pod.meta.namespace, name).is_some() {
+                        let unseen = (&volume.name.value, &volume.source.place);
+                        volumes.unseen.push(unseen);
                         None
                     } else {
                         self.claimed_volume(pod, volume, name, *read_only, diags)

@@ -50,9 +50,14 @@ fn texts(case: &str) -> Vec<String> {
 
 /// What a plan says against a pod that is all there is.
 fn planned(pod: &Value) -> BTreeSet<String> {
+    planned_beside(pod, "")
+}
+
+/// What a plan says against a pod when there are others.
+fn planned_beside(pod: &Value, others: &str) -> BTreeSet<String> {
     let input = Input {
         name: Origin::object(""),
-        text: pod.to_string(),
+        text: format!("{pod}\n{others}"),
     };
     let (mut objects, mut diags) = (Objects::default(), Diagnostics::default());
     objects.read(&input, &namespace(), &mut diags);
@@ -112,4 +117,60 @@ fn what_a_plan_refuses_is_refused_with_the_same_words() {
     assert!(different.is_empty(), "\n{}\n", different.join("\n"));
     // Each of them is another refusal.
     assert!(same.len() > 250, "{}", same.len());
+}
+
+/// A VM pod with so many block claims beside its root, or one of them as its root, and
+/// the claims with their volumes.
+fn with_claims(count: usize, driver: &str, has_root: bool) -> (Value, String) {
+    let claim = |nth| json!({"name": format!("v{nth}"), "persistentVolumeClaim": {"claimName": format!("c{nth}")}});
+    let device = |nth| {
+        let path = if nth == 0 && has_root {
+            "/".to_owned()
+        } else {
+            format!("/dev/d{nth}")
+        };
+        json!({"name": format!("v{nth}"), "devicePath": path})
+    };
+    let count = count + usize::from(has_root);
+    // Written in another order than they get their letters in.
+    let volumes: Vec<_> = (0..count).rev().map(claim).collect();
+    let devices: Vec<_> = (0..count).map(device).collect();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "vm", "namespace": "default",
+            "annotations": {"kubernetes.io/target-runtime": "virtlet.cloud", "VirtletDiskDriver": driver},
+        },
+        "spec": {
+            "containers": [{"name": "vm", "image": "virtlet.cloud/cirros", "volumeDevices": devices}],
+            "volumes": volumes,
+        },
+    });
+    let objects = (0..count).map(|nth| {
+        format!(
+            "---\n{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: c{nth}}}, spec: {{accessModes: [ReadWriteMany], storageClassName: '', volumeMode: Block, volumeName: p{nth}, resources: {{requests: {{storage: 1Gi}}}}}}}}\n\
+             ---\n{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: p{nth}}}, spec: {{accessModes: [ReadWriteMany], storageClassName: '', volumeMode: Block, capacity: {{storage: 1Gi}}, csi: {{driver: csi.example.com, volumeHandle: h{nth}}}}}}}\n"
+        )
+    });
+    (pod, objects.collect())
+}
+
+/// What a claim is, nobody knows here; that it is a disk, everybody does.
+#[test]
+fn claims_take_places_of_the_bus_here_as_well() {
+    for (driver, most) in [("virtio", 20), ("scsi", 26)] {
+        for has_root in [false, true] {
+            let (pod, objects) = with_claims(most - 2, driver, has_root);
+            assert_eq!(planned_beside(&pod, &objects), BTreeSet::new());
+            assert_eq!(refused(&pod), BTreeSet::new(), "{driver}");
+            let (pod, objects) = with_claims(most - 1, driver, has_root);
+            let planned = planned_beside(&pod, &objects);
+            assert_eq!(refused(&pod), planned);
+            let told = planned.first().unwrap();
+            assert!(
+                planned.len() == 1 && told.contains("too many disks"),
+                "{told}"
+            );
+        }
+    }
 }
