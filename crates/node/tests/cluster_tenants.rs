@@ -103,7 +103,7 @@ fn huge_objects_are_refused_and_disturb_nobody() {
         .map(|n| disk(&format!("disk-{n}"), ""))
         .collect();
     let thousands = vm("thousands", &disks, &["stay"]);
-    assert_refused(&tenant, &folder, &thousands, "20001 disks");
+    assert_refused(&tenant, &folder, &thousands, "20001 entries");
     // The API server itself is slow with each change of this one.
     let entries: String = (0..30_000).map(|n| format!("      key-{n}: x\n")).collect();
     let entries = format!("  running: false\n  cloudInit:\n    metaData:\n{entries}");

@@ -12,6 +12,8 @@ use disklet_core::resolve::{Unseen, resolve_seeing};
 use serde_json::{Map, Value};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use super::abundance;
+
 /// A VM as it was read, and what is to be said of it.
 #[derive(Debug, Default)]
 pub(crate) struct Judgement {
@@ -34,7 +36,14 @@ pub(super) struct PodJudgement {
 /// Judges a VM object of a cluster. Its status, and what others keep in its
 /// metadata, are not its author's.
 pub(crate) fn judge(object: &Value, namespace: &Namespace) -> Judgement {
-    let (mut objects, diags) = read(&input(object), namespace, Diagnostics::default());
+    let object = written(object);
+    if let Some(refusal) = abundance::refusal(&object) {
+        return Judgement {
+            problems: vec![refusal],
+            ..Judgement::default()
+        };
+    }
+    let (mut objects, diags) = read(&input(&object), namespace, Diagnostics::default());
     let (problems, notices) = parted(diags);
     Judgement {
         vm: objects.vms.pop(),
@@ -45,7 +54,14 @@ pub(crate) fn judge(object: &Value, namespace: &Namespace) -> Judgement {
 
 /// Judges a VM pod of a cluster in the same way, and what only there has a meaning.
 pub(super) fn judge_pod(object: &Value, namespace: &Namespace) -> PodJudgement {
-    let (input, mut diags) = (input(object), Diagnostics::default());
+    let object = written(object);
+    if let Some(refusal) = abundance::refusal(&object) {
+        return PodJudgement {
+            problems: vec![refusal],
+            ..PodJudgement::default()
+        };
+    }
+    let (input, mut diags) = (input(&object), Diagnostics::default());
     check(&input, &mut diags);
     let (mut objects, diags) = read(&input, namespace, diags);
     let (problems, notices) = parted(diags);
@@ -59,7 +75,7 @@ pub(super) fn judge_pod(object: &Value, namespace: &Namespace) -> PodJudgement {
 fn input(object: &Value) -> Input {
     Input {
         name: Origin::object(""),
-        text: written(object).to_string(),
+        text: object.to_string(),
     }
 }
 

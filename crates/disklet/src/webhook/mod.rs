@@ -8,6 +8,7 @@
 //!   Secret <--CAS--> certificates --> caBundle of the webhook configuration
 //! ```
 
+mod abundance;
 mod certificates;
 mod claims;
 mod judge;

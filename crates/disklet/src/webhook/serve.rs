@@ -34,8 +34,8 @@ use super::{Counts, MUTATE, VALIDATE};
 
 /// So many are connected at the same time, at most.
 const MOST_CONNECTIONS: usize = 512;
-/// So many requests are judged at the same time, at most.
-const MOST_JUDGED: usize = 8;
+/// So many requests are judged at the same time, at most; of large ones less.
+const MOST_JUDGED: u32 = 8;
 /// For so many the cluster is asked about claims at the same time, at most. They wait, and
 /// keep nobody from being judged.
 const MOST_LOOKED_UP: usize = 16;
@@ -89,7 +89,7 @@ impl<C: Counts> Server<C> {
     ) {
         let door = Door::new(listener, most);
         let shared = Arc::new(Shared {
-            judged: Semaphore::new(MOST_JUDGED),
+            judged: Semaphore::new(MOST_JUDGED as usize),
             large: Semaphore::new(MOST_LARGE),
             looked_up: Semaphore::new(MOST_LOOKED_UP),
             counts: self.counts,
@@ -226,7 +226,7 @@ impl<C: Counts> Shared<C> {
             return Claims::default();
         };
         let unsaid = {
-            let (body, _turn) = (body.clone(), self.judged.acquire().await);
+            let (body, _turn) = (body.clone(), self.judged.acquire_many(turns(body)).await);
             tokio::task::spawn_blocking(move || Unsaid::of(&body)).await
         };
         let Ok(Some(unsaid)) = unsaid else {
@@ -280,7 +280,7 @@ impl<C: Counts> Shared<C> {
             true => self.claims(&body, peer).await,
             false => Claims::default(),
         };
-        let Ok(_turn) = self.judged.acquire().await else {
+        let Ok(_turn) = self.judged.acquire_many(turns(&body)).await else {
             return no(StatusCode::SERVICE_UNAVAILABLE, "ending".to_owned());
         };
         // A computation, which must not hold up who only waits.
@@ -300,6 +300,12 @@ impl<C: Counts> Shared<C> {
             Err(_) => no(StatusCode::INTERNAL_SERVER_ERROR, "failed".to_owned()),
         }
     }
+}
+
+/// Of how many a body takes the places: a large one takes much memory while it is judged.
+fn turns(body: &Bytes) -> u32 {
+    let large = u32::try_from(body.len() as u64 / LARGE_BODY).unwrap_or(MOST_JUDGED);
+    large.saturating_add(1).min(MOST_JUDGED)
 }
 
 #[cfg(test)]

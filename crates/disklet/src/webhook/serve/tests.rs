@@ -175,7 +175,7 @@ async fn nobody_keeps_others_away() {
     let running = start().await;
     let by = exchange(&running.served);
     let mut slow = Vec::new();
-    for length in [100, LARGE_BODY + 1].repeat(MOST_JUDGED + MOST_LARGE) {
+    for length in [100, LARGE_BODY + 1].repeat(MOST_JUDGED as usize + MOST_LARGE) {
         let mut stream = connect(&running, &by).await.unwrap();
         let head =
             format!("POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
