@@ -142,7 +142,7 @@ impl Part {
 }
 
 /// A weak tag is equal for files that differ in bytes.
-pub(super) fn validator(headers: &HeaderMap) -> Option<Validator> {
+fn validator(headers: &HeaderMap) -> Option<Validator> {
     let text = |name| Some(headers.get(name)?.to_str().ok()?.trim().to_owned());
     let etag = text(header::ETAG).filter(|tag: &String| tag.starts_with('"'));
     let modified = || text(header::LAST_MODIFIED).map(Validator::LastModified);

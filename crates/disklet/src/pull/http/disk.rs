@@ -22,12 +22,12 @@ use ureq::http::Response;
 use ureq::{Agent, Body};
 
 use super::Client;
-use super::answer::{Part, length_without_part, refuse_encoded, validator};
+use super::answer::{Part, length_without_part, refuse_encoded};
 use super::client::Asked;
+use super::mark::Mark;
 use super::patience::in_words;
 use crate::pull::{PullError, PullErrorKind};
 use crate::report::with_causes;
-use crate::store::Validator;
 
 type Result<T> = std::result::Result<T, PullError>;
 
@@ -56,7 +56,7 @@ pub(super) struct File {
     client: Client,
     name: String,
     size: u64,
-    validator: Option<Validator>,
+    mark: Mark,
     tries: u32,
     /// Whom the address led to, and who asks there.
     at: Mutex<(Url, Agent)>,
@@ -98,13 +98,13 @@ impl File {
         };
         let size = size.ok_or_else(|| whole_files_only(&url))?;
         refuse_encoded(headers, &url.to_string())?;
-        let validator = validator(headers);
+        let mark = Mark::of(headers);
         let agent = client.agent(&url, KEPT_CONNECTIONS)?;
         Ok(Self {
             client,
             name,
             size,
-            validator,
+            mark,
             tries: TRIES,
             at: Mutex::new((url, agent)),
         })
@@ -195,7 +195,7 @@ impl File {
         }
         let same_size = part.is_some_and(|part| part.total.is_none_or(|it| it == self.size));
         // What is asked by its digest is judged by that, whoever sends it.
-        let same_tag = self.client.is_by_digest() || validator(headers) == self.validator;
+        let same_tag = self.client.is_by_digest() || Mark::of(headers).is_of_same(&self.mark);
         match same_size && same_tag {
             true => Ok(()),
             false => Err(self.changed(url)),

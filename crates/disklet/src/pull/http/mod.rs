@@ -8,6 +8,7 @@ mod disk;
 mod document;
 mod download;
 mod judging;
+mod mark;
 mod patience;
 mod session;
 
