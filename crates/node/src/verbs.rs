@@ -43,7 +43,7 @@ impl Node<'_> {
             outcome.and_then(|()| self.carry_out(plan, &held, watch, |step| !step.is_of_start()));
         match outcome {
             Ok(()) => {
-                self.set_phase(&held, Phase::Ready)?;
+                self.note_complete(&held)?;
                 Ok(held)
             }
             Err(failure) if !self.libvirt.is_alive() => Err(lost(failure)),
@@ -215,6 +215,7 @@ impl Node<'_> {
         }
         if let Some(before) = before {
             self.refuse_moved(before, plan)?;
+            refuse_lost(before, plan, &made)?;
         }
         self.refuse_taken(plan, &made)?;
         self.refuse_emptied(plan)?;
@@ -226,6 +227,7 @@ impl Node<'_> {
         let mut record = Record::of(plan, self.libvirt.address()?, made);
         if let Some(before) = before {
             record.created = before.created;
+            record.whole.clone_from(&before.whole);
             record.phase = match before.phase {
                 // A half-done VM is whole only when all of it is; of one that was
                 // half removed, what is still there was given up.
@@ -351,6 +353,20 @@ impl Node<'_> {
         }
     }
 
+    /// All that the VM needs is there.
+    fn note_complete(&self, held: &Held) -> Result<()> {
+        let Some(before) = held.read()? else {
+            return Ok(());
+        };
+        let mut record = before.clone();
+        record.phase = Phase::Ready;
+        record.complete(&before.made);
+        match record.whole == before.whole && record.phase == before.phase {
+            true => Ok(()),
+            false => held.write(&record),
+        }
+    }
+
     pub(crate) fn set_phase(&self, held: &Held, phase: Phase) -> Result<()> {
         match held.read()? {
             Some(mut record) if record.phase != phase => {
@@ -360,6 +376,22 @@ impl Node<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// A volume that a guest has had is not made anew by itself.
+fn refuse_lost(before: &Record, plan: &Plan, made: &[Made]) -> Result<()> {
+    let Some(path) = before.lost(made) else {
+        return Ok(());
+    };
+    let what = path.display().to_string();
+    let what = named(plan, &Made::Volume { path }, what);
+    Err(Failure::new(format!(
+        "{what} is gone, and held what the guest wrote"
+    ))
+    .help(format!(
+        "bring it back: is its filesystem mounted? If the data are not needed, say disklet down {} first",
+        plan.name
+    )))
 }
 
 /// What was made is in the record, and stays until somebody says what shall

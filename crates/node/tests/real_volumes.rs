@@ -56,6 +56,45 @@ fn the_smallest_volumes_have_a_sound_filesystem() {
     assert_eq!(machine.things(), before);
 }
 
+/// Its filesystem may only not be mounted: a new one would hide from the guest that its data
+/// are gone.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_volume_that_is_gone_is_not_made_anew() {
+    let machine = Machine::new("gone");
+    let fixture = Fixture::new(&machine, "gone", Kind::NewVolume);
+    let before = machine.things();
+    machine.run_to_end(&fixture.manifest);
+    let up = ["up", "-f", &fixture.manifest, "--wait", "exit"];
+    for (part, disk) in [("virtlet_root_", "disk root: "), ("-data", "disk data: ")] {
+        let volume = machine.volume(part);
+        let away = machine.path("away");
+        std::fs::rename(&volume, &away).unwrap();
+        for up in [&up[..], &up[..3]] {
+            let refused = machine.refused(up);
+            let wanted = format!(
+                "{disk}{} is gone, and held what the guest wrote",
+                volume.display()
+            );
+            assert!(refused.contains(&wanted), "{refused}");
+            assert!(refused.contains("disklet down gone"), "{refused}");
+            assert!(!volume.exists());
+        }
+        std::fs::rename(&away, &volume).unwrap();
+        machine.done(&up);
+    }
+    // What is kept for later is missed as well.
+    machine.done(&["down", "gone", "--grace", "0", "--keep-volumes"]);
+    let volume = machine.volume("-data");
+    std::fs::remove_file(&volume).unwrap();
+    assert!(machine.refused(&up).contains("is gone, and held what"));
+    machine.done(&["down", "gone", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+    machine.run_to_end(&fixture.manifest);
+    machine.done(&["down", "gone", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}
+
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]
 fn a_volume_that_takes_long_is_told_of_and_can_be_cancelled() {

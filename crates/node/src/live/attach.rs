@@ -134,6 +134,7 @@ impl Node<'_> {
         record.made.splice(end..end, made.iter().cloned());
         // Whoever was let in before has no right to what the VM gets now.
         record.take_back(&made);
+        record.begin(&made);
         record.images.extend(plan.images().map(|it| it.to_string()));
         let names = plan.named_images();
         let names =

@@ -142,6 +142,9 @@ impl Node<'_> {
             take_back(&mut record.promised, &begun, &now);
         }
         cut::boundary(Cut::Noted);
+        if let Change::Attach { made, .. } = change {
+            record.complete(made.iter().filter(|made| !gone.contains(made)));
+        }
         for gone in gone {
             // Another disk may have the same lease.
             if let Some(nth) = record.made.iter().position(|made| made.is_at(gone)) {

@@ -1,6 +1,6 @@
 //! What a record says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use disklet_core::plan::Plan;
@@ -43,6 +43,9 @@ pub(crate) struct Record {
     pub(crate) released: Vec<String>,
     /// What may be there because of it, in the order of making.
     pub(crate) made: Vec<Made>,
+    /// Volumes among it that were there as a whole: a guest may have written to them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) whole: BTreeSet<PathBuf>,
     /// What was begun about its disks while it ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) changes: Vec<Change>,
@@ -143,6 +146,14 @@ impl Made {
         matches!(self, Self::Secret { .. })
     }
 
+    /// Where it is, if it is a volume.
+    fn volume(&self) -> Option<PathBuf> {
+        match self {
+            Self::Volume { path } => Some(path.clone()),
+            _ => None,
+        }
+    }
+
     /// Whether it is a file that may have what a guest wrote.
     pub(crate) fn is_volume(&self) -> bool {
         matches!(self, Self::Volume { .. })
@@ -226,8 +237,34 @@ impl Record {
                 .collect(),
             released: Vec::new(),
             made,
+            whole: BTreeSet::new(),
             changes: Vec::new(),
         }
+    }
+
+    /// These are yet to be made, whatever was there before.
+    pub(crate) fn begin(&mut self, made: &[Made]) {
+        let new: Vec<PathBuf> = made.iter().filter_map(Made::volume).collect();
+        self.whole.retain(|path| !new.contains(path));
+    }
+
+    /// All of these that are volumes are there now.
+    pub(crate) fn complete<'m>(&mut self, made: impl IntoIterator<Item = &'m Made>) {
+        self.whole.extend(made.into_iter().filter_map(Made::volume));
+    }
+
+    /// A volume that was there as a whole, is needed, and is gone: whoever makes it anew
+    /// hides from the guest that its data are gone. Of a VM that was half done, or half
+    /// removed, none is missed.
+    pub(crate) fn lost(&self, needed: &[Made]) -> Option<PathBuf> {
+        if matches!(self.phase, Phase::Preparing | Phase::Releasing) {
+            return None;
+        }
+        let mut needed = needed.iter().filter_map(Made::volume);
+        needed.find(|path| {
+            let is_there = path.try_exists().unwrap_or(true);
+            self.whole.contains(path) && !is_there
+        })
     }
 
     /// What is being attached was made for the new disk alone; of a lease, each disk that

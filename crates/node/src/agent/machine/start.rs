@@ -254,7 +254,7 @@ fn why_not_ours(record: &Record, pod: &LauncherPod) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use disklet_core::names::PodUid;
 
@@ -276,6 +276,7 @@ mod tests {
             promised: BTreeMap::new(),
             released: Vec::new(),
             made: Vec::new(),
+            whole: BTreeSet::new(),
             changes: Vec::new(),
         }
     }
