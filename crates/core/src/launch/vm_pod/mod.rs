@@ -12,6 +12,7 @@
 mod check;
 mod intact;
 mod kinds;
+mod text;
 mod update;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ use serde_json::{Map, Value, json};
 pub use check::check;
 pub use intact::{altered, mapped_claims, unchanged, with_additions};
 pub use kinds::no_mapping;
+pub use text::with_originals;
 pub use update::{Changed, kept};
 
 use super::overhead::pod_mebibytes;
