@@ -104,6 +104,9 @@ impl RawDeviceGlob {
         if text.starts_with('/') || text.split('/').any(|part| part == "..") {
             return Err("must be relative to /dev, without \"..\"".to_owned());
         }
+        if text.chars().any(is_unprintable) {
+            return Err("has a control or invisible character in it".to_owned());
+        }
         let pattern = glob::Pattern::new(&format!("/dev/{text}"))
             .map_err(|error| format!("is not a glob: {}", error.msg))?;
         Ok(Self(pattern))

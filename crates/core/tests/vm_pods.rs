@@ -102,6 +102,18 @@ fn a_launcher_and_its_vm_pod_are_made_of_each_other() {
     }
 }
 
+/// Such as that of a backup, whose launcher's annotation somebody has removed.
+#[test]
+fn the_agents_finalizer_is_there_once() {
+    let mut pod = case("seed");
+    pod["metadata"]["finalizers"] = json!(["disklet.io/agent", "example.com/own"]);
+    let launcher = launched(&pod);
+    assert_eq!(
+        launcher["metadata"]["finalizers"],
+        pod["metadata"]["finalizers"]
+    );
+}
+
 /// What others put beside a launcher is not the VM's.
 #[test]
 fn a_sidecar_is_no_part_of_the_vm() {

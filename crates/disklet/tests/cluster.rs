@@ -138,8 +138,28 @@ fn wrong_options_are_refused_with_a_reason() {
         (&["--flexvolume-dir", "/plugins/../x"], "an absolute path"),
         (&["--raw-devices", "/dev/sda"], "relative to /dev"),
         (&["--raw-devices", ""], "rawDevices: []"),
+        (
+            &["--raw-devices", "loop*,sd\u{7}a"],
+            "a control or invisible character",
+        ),
+        (
+            &["--kubelet-root", "/var/lib//disklet/"],
+            "--kubelet-root: kubeletRoot and dataDir are one directory",
+        ),
+        (
+            &["--config", "one-directory.yaml"],
+            "--config: dataDir and runDir are one directory",
+        ),
         (&["--node-selector", "vms"], "not a label"),
         (&["--node-selector", "v ms=1"], "not a label"),
+        (
+            &["--node-selector", "extraRuntime=virtlet"],
+            "--node-selector: this label is set by the agents themselves",
+        ),
+        (
+            &["--node-selector", "storage.disklet.io/fast=yes"],
+            "such as vms=yes",
+        ),
         (
             &["--node-selector", "a=b", "--node-selector", "a=c"],
             "another value",

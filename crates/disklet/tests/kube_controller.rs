@@ -75,6 +75,27 @@ fn a_vm_starts_with_two_writes_and_one_event() {
     );
 }
 
+/// As people type them: what the API server makes of the definitions.
+#[test]
+#[ignore = "needs script/kube"]
+fn objects_are_found_by_their_short_names_and_categories() {
+    let place = Place::new("names");
+    place.apply(&vm("named"));
+    place.apply(
+        "{apiVersion: virtlet.k8s/v1, kind: VirtletImageMapping, metadata: {name: mapped}, \
+          spec: {translations: [{name: a, url: \"https://example.com/a.img\"}]}}",
+    );
+    let found = |what: &str| place.kubectl(&["get", what, "-o", "name"]);
+    let vm = "vm.disklet.io/named\n";
+    let mapping = "virtletimagemapping.virtlet.k8s/mapped\n";
+    assert_eq!(found("dvm"), vm);
+    assert_eq!(found("vim"), mapping);
+    let ours = found("disklet");
+    assert!(ours.contains(vm) && ours.contains(mapping), "{ours}");
+    let all = found("all");
+    assert!(all.contains(vm) && !all.contains(mapping), "{all}");
+}
+
 #[test]
 #[ignore = "needs script/kube"]
 fn a_stopped_vm_has_no_pod_and_a_started_one_has_a_new_one() {

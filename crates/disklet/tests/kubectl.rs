@@ -210,6 +210,34 @@ fn the_end_of_a_tokens_line_does_not_belong_to_it() {
 }
 
 #[test]
+fn a_kubeconfig_without_end_is_refused() {
+    refuse_with("/dev/zero", "cannot be read: it has more than 32 MiB");
+    let scratch = Scratch::new("endless");
+    let file = scratch.file("config", "");
+    let sparse = fs::File::options().write(true).open(&file).unwrap();
+    sparse.set_len((32 << 20) + 1).unwrap();
+    refuse_with(&file, "cannot be read: it has more than 32 MiB");
+}
+
+/// As from another program's output: it can be read once only.
+#[test]
+fn a_kubeconfig_may_be_a_pipe() {
+    let scratch = Scratch::new("pipe");
+    let pipe = format!("{}.pipe", scratch.file("config", ""));
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let written = pipe.clone();
+    let writer = std::thread::spawn(move || fs::write(written, kubeconfig(NOBODY, "")));
+    plugin(&["describe", "x", "--kubeconfig", &pipe], "").assert_refused("cannot be reached");
+    writer.join().unwrap().unwrap();
+}
+
+#[test]
 fn kubeconfigs_of_a_list_need_not_be_there() {
     let scratch = Scratch::new("list");
     let file = scratch.file("config", &kubeconfig(NOBODY, ""));

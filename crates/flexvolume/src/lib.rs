@@ -3,7 +3,7 @@
 //! A FlexVolume's options reach us as a map of strings, from a manifest or
 //! from the kubelet. [`Options::parse`] turns the map into a type, or names
 //! everything that is wrong with it at once. [`Volume`] is what the kubelet tells
-//! the driver of a pod's volume, and the driver the node agent.
+//! the driver of a pod's volume, and what the driver leaves at the volume.
 //!
 //! Nothing here reads a file or asks the system: whether a device may be used
 //! is for the caller to decide.

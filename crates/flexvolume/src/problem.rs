@@ -158,11 +158,17 @@ fn keys_of(kind: Option<Kind>) -> String {
 }
 
 impl fmt::Display for OptionError {
-    /// All on one line, for places that have no more room.
+    /// All on one line, for places that have no more room, and where others read it than
+    /// who wrote the value: a key in the wrong option is not to be shown. So nothing of the
+    /// value is there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message())?;
-        if let Some(found) = self.found() {
-            write!(f, ": found {found:?}")?;
+        match &self.problem {
+            Problem::BadValue {
+                why:
+                    ValueError::Capacity(CapacityError::UnknownUnit(_) | CapacityError::SubByteUnit(_)),
+                ..
+            } => write!(f, "option {:?} has an unknown unit", self.key)?,
+            _ => f.write_str(&self.message())?,
         }
         if let Some(suggestion) = self.suggestion() {
             write!(f, ", did you mean {suggestion:?}?")?;

@@ -137,7 +137,7 @@ fn a_path_that_no_device_has_is_refused() {
     ] {
         let found = mount(&format!(r#"{{"type":"raw","path":"{path}",{KUBELETS}}}"#));
         assert!(
-            found.contains(r#"option \"path\" is not a path of a device: found"#),
+            found.contains(r#"option \"path\" is not a path of a device (allowed"#),
             "{found}"
         );
     }
@@ -176,6 +176,11 @@ fn hostile_json_is_refused() {
         OsStr::from_bytes(&bytes),
     ];
     assert!(answer(&arguments).contains("no UTF-8 at byte 9"));
+    let two = mount(r#"{"type":"raw"} {}"#);
+    assert!(
+        two.contains("something follows the object, at byte 15"),
+        "{two}"
+    );
 }
 
 #[test]
@@ -189,6 +194,14 @@ fn no_answer_has_a_secret_in_it() {
         format!(r#"{{{ceph},"kubernetes.io/secret/key":"{secret}",{KUBELETS}}}"#),
         format!(r#"{{{ceph},"kubernetes.io/secret/other":"{secret}",{KUBELETS}}}"#),
         format!(r#"{{{ceph},"secret":"{secret}","secret":"{secret}",{KUBELETS}}}"#),
+        // In the wrong options.
+        format!(r#"{{"type":"ceph","monitor":"{secret}/","pool":"p","volume":"v",{KUBELETS}}}"#),
+        format!(r#"{{{ceph},"user":"{secret}/",{KUBELETS}}}"#),
+        format!(r#"{{{ceph},"part":"{secret}",{KUBELETS}}}"#),
+        format!(r#"{{"type":"raw","path":"{secret}",{KUBELETS}}}"#),
+        format!(r#"{{"type":"{secret}",{KUBELETS}}}"#),
+        format!(r#"{{"type":"qcow2","capacity":"{secret}",{KUBELETS}}}"#),
+        format!(r#"{{"type":"qcow2","capacity":"1{secret}",{KUBELETS}}}"#),
     ] {
         let found = mount(&json);
         assert!(found.contains("Failure"), "{found}");

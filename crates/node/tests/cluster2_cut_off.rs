@@ -87,7 +87,11 @@ fn a_cut_off_node_keeps_what_its_guest_writes_to() {
         .write(true)
         .open(&unit)
         .expect("it is there");
-    blank.write_all_at(&[0; 512], 0).expect("it can be written");
+    // Its first and its last sector say whose it is.
+    let bytes = std::fs::read(&unit).expect("it is there").len();
+    blank
+        .write_all_at(&vec![0; bytes], 0)
+        .expect("it can be written");
     let source = server.open_source();
     let disk = format!("      - {{source: {{{source}}}, serial: history}}\n");
     let with_unit = |name: &str| vm(name, &disk, &[RECORD, "stay"]);

@@ -20,7 +20,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use faults::Part;
-use history::{RECORD, check, judge, so_far};
+use history::{GAP, RECORD, check, judge, so_far};
 use kube::guests::{NODE, have_small_guest};
 use kube::storage::{Folder, Loop, claim, local, write_blank};
 use kube::{Tenant, on_node, run, until};
@@ -340,34 +340,90 @@ fn no_vm_runs_twice_whatever_is_killed() {
     pets.check();
 }
 
+/// What one guest writes in a row: who it is, from which record on, and how many.
+type Row<'a> = (&'a str, usize, usize);
+
+/// Blank sectors.
+fn blank<'a>(sectors: usize) -> Row<'a> {
+    ("", 0, sectors)
+}
+
 /// A disk with these records, and nothing behind them.
-fn history(records: &[&str]) -> Vec<u8> {
-    let mut disk = vec![0; 512 * (records.len() + 2)];
-    for (sector, record) in records.iter().enumerate() {
-        disk[sector * 512..][..record.len()].copy_from_slice(record.as_bytes());
+fn history(rows: &[Row]) -> Vec<u8> {
+    let mut disk = Vec::new();
+    for (boot, first, count) in rows {
+        for record in *first..first + count {
+            let mut sector = [0; 512];
+            if !boot.is_empty() {
+                let text = format!("{boot} {record}\n");
+                sector[..text.len()].copy_from_slice(text.as_bytes());
+            }
+            disk.extend(sector);
+        }
     }
+    disk.extend([0; 1024]);
     disk
 }
 
 #[test]
+fn guests_one_after_the_other_are_seen_in_their_history() {
+    assert_eq!(judge(&history(&[])), Ok(Vec::new()));
+    let rows = [
+        ("a", 0, 2),
+        blank(GAP),
+        ("b", 0, 3),
+        blank(GAP),
+        ("c", 0, 1),
+    ];
+    let boots = [("a", 2), ("b", 3), ("c", 1)].map(|(boot, said)| (boot.to_owned(), said));
+    assert_eq!(judge(&history(&rows)), Ok(boots.to_vec()));
+}
+
+#[test]
 fn a_vm_that_runs_twice_is_seen_in_its_history() {
-    let good = judge(&history(&["a 0\n", "a 1\n", "b 0\n", "b 1\n", "b 2\n"]));
-    assert_eq!(good, Ok(vec![("a".to_owned(), 2), ("b".to_owned(), 3)]));
-    for (bad, why) in [
-        // Two that write beside each other, in their own places and over each other.
+    let all: &[(&[Row], &str)] = &[
+        // The older one ends before the younger one, and after it.
         (
-            &["a 0\n", "b 0\n", "a 1\n"][..],
-            "sector 2: a goes on after another",
+            &[("a", 0, 105), blank(GAP - 5), ("b", 0, 52)],
+            "sector 164: b has begun 59 sectors behind what was there, not 64",
         ),
         (
-            &["a 0\n", "a 1\n", "b 0\n", "a 3\n"][..],
-            "sector 3: a goes on after another",
+            &[("a", 0, 164), ("b", 0, 52), ("a", 164, 9)],
+            "sector 164: b has begun 0 sectors behind what was there, not 64",
         ),
-        (&["a 0\n", "b 1\n"][..], "sector 1: b has begun elsewhere"),
-        (&["a 0\n", "a 2\n"][..], "sector 1: 2 after 1 records"),
-        (&["a 0\n", "", "a 1\n"][..], "records after a gap"),
-        (&["a 0\n", "nonsense\n"][..], "sector 1: \"nonsense\""),
-    ] {
-        assert_eq!(judge(&history(bad)), Err(why.to_owned()));
+        // They begin at the same time.
+        (
+            &[("a", 0, 1), ("b", 0, 1), ("a", 1, 1)],
+            "sector 1: b has begun 0 sectors behind what was there, not 64",
+        ),
+        (
+            &[("a", 0, 2), blank(GAP), ("b", 0, 1), ("a", 2, 1)],
+            "sector 67: a goes on after another",
+        ),
+        // One writes over the other.
+        (
+            &[("a", 0, 9), blank(GAP), ("b", 1, 1)],
+            "sector 73: b has begun elsewhere",
+        ),
+        (
+            &[("a", 0, 100), ("b", 0, 52)],
+            "sector 100: b has begun 0 sectors behind what was there, not 64",
+        ),
+        (&[("a", 0, 1), ("a", 2, 1)], "sector 1: 2 after 1 records"),
+        (
+            &[("a", 0, 1), blank(1), ("a", 1, 1)],
+            "sector 2: a has left out 1 sectors",
+        ),
+        (
+            &[blank(GAP), ("a", 0, 1)],
+            "sector 64: a has begun 64 sectors behind what was there, not 0",
+        ),
+        (
+            &[("a", 0, 1), ("no record", 0, 1)],
+            "sector 1: \"no record 0\"",
+        ),
+    ];
+    for (bad, why) in all {
+        assert_eq!(judge(&history(bad)), Err((*why).to_owned()));
     }
 }

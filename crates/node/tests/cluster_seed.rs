@@ -83,8 +83,8 @@ fn driver_and_ephemeral_volumes() {
     assert_said(
         &console,
         &[
-            "size=1024000000 ro=0 serial=vol1 bus=scsi",
-            "size=1024000000 ro=0 serial=vol2 bus=scsi",
+            "DISK name=sdb size=1024000000 ro=0 serial=vol1 bus=scsi",
+            "DISK name=sdc size=1024000000 ro=0 serial=vol2 bus=scsi",
         ],
     );
     // Where the document says that they are, under the names that it gives them.

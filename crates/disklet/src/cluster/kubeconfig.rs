@@ -2,9 +2,11 @@
 //! the pod that this runs in.
 
 use std::env;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use disklet_core::manifest::MAX_INPUT_BYTES;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
@@ -104,7 +106,7 @@ fn usual() -> Vec<PathBuf> {
 fn merged(paths: &[PathBuf]) -> Result<Result<Merged, Trouble>, Trouble> {
     let (mut merged, mut places) = (Kubeconfig::default(), Vec::new());
     for path in paths {
-        let file = match Kubeconfig::read_from(path) {
+        let file = match load(path) {
             Err(KubeconfigError::ReadConfig(error, _)) if is_passed_over(&error) => continue,
             other => other.map_err(|error| unread(path, &error))?,
         };
@@ -141,7 +143,33 @@ fn is_passed_over(error: &io::Error) -> bool {
 }
 
 fn read(path: &Path) -> Result<Kubeconfig, Trouble> {
-    Kubeconfig::read_from(path).map_err(|error| unread(path, &error))
+    load(path).map_err(|error| unread(path, &error))
+}
+
+/// No more of it than of any other input. What is no file, such as a pipe, can be read
+/// once only, and has no directory that paths in it could start from.
+fn load(path: &Path) -> Result<Kubeconfig, KubeconfigError> {
+    let wrong = |error| KubeconfigError::ReadConfig(error, path.to_owned());
+    let too_large = || {
+        let why = format!("it has more than {} MiB", MAX_INPUT_BYTES >> 20);
+        wrong(io::Error::new(io::ErrorKind::FileTooLarge, why))
+    };
+    let file = File::open(path).map_err(wrong)?;
+    let meta = file.metadata().map_err(wrong)?;
+    if meta.is_file() {
+        return match meta.len() > MAX_INPUT_BYTES {
+            true => Err(too_large()),
+            false => Kubeconfig::read_from(path),
+        };
+    }
+    let mut text = Vec::new();
+    let read = file.take(MAX_INPUT_BYTES + 1).read_to_end(&mut text);
+    if read.map_err(wrong)? as u64 > MAX_INPUT_BYTES {
+        return Err(too_large());
+    }
+    let text = String::from_utf8(text);
+    let text = text.map_err(|error| wrong(io::Error::new(io::ErrorKind::InvalidData, error)));
+    Kubeconfig::from_yaml(&text?)
 }
 
 fn unread(path: &Path, error: &KubeconfigError) -> Trouble {

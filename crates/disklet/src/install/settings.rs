@@ -1,10 +1,12 @@
 //! What an administrator decides about an installation.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use disklet::manifests::{configuration_text, inputs};
 use disklet_core::config::{Config, NodePools, RawDeviceGlob, command_line_place, parse_host_path};
 use disklet_core::diag::{Diagnostic, Diagnostics};
+use disklet_core::launch::pod::{NODE_LABEL, POOL_LABEL};
 use disklet_core::names::{ImageName, Namespace};
 
 use super::{InstallArgs, LibvirtChoice};
@@ -47,6 +49,7 @@ impl Settings {
         check_image("--node-image", &args.node_image, diags);
         let namespace = read_namespace(&args.namespace, diags);
         let (config, config_text) = read_config(args, diags);
+        check_directories(args, &config, diags);
         let flexvolume_dir = host_path("--flexvolume-dir", &args.flexvolume_dir, diags);
         let raw_devices = args.raw_devices.as_deref().unwrap_or_default();
         if args.raw_devices.is_some() {
@@ -157,6 +160,28 @@ fn read_config(args: &InstallArgs, diags: &mut Diagnostics) -> (Config, String) 
         diags.push(problem);
     }
     (config, text)
+}
+
+/// Pods see the node's directories where the node has them, and no container can mount
+/// two at one place.
+fn check_directories(args: &InstallArgs, config: &Config, diags: &mut Diagnostics) {
+    let all = [
+        ("kubeletRoot", &config.kubelet_root),
+        ("dataDir", &config.data_dir),
+        ("runDir", &config.run_dir),
+        ("nbdCertificates", &config.nbd_certificates),
+    ];
+    let option = match (&args.config, &args.kubelet_root) {
+        (None, Some(_)) => "--kubelet-root",
+        _ => "--config",
+    };
+    for (i, (name, path)) in all.iter().enumerate() {
+        let same = |(_, other): &&(_, &String)| Path::new(other) == Path::new(path);
+        if let Some((other, _)) = all[..i].iter().find(same) {
+            let why = format!("{other} and {name} are one directory");
+            refuse(option, path, &why, "a directory of its own for each", diags);
+        }
+    }
 }
 
 /// The names of what a node has for itself end with the node's own.
@@ -270,14 +295,15 @@ fn read_label(text: &str, diags: &mut Diagnostics) -> Option<(String, String)> {
         let (prefix, name) = key.rsplit_once('/').unwrap_or(("prefix", key));
         word(prefix, 253) && word(name, 63) && (value.is_empty() || word(value, 63))
     });
-    if label.is_none() {
-        refuse(
-            "--node-selector",
-            text,
-            "not a label with its value",
-            "such as vms=yes",
-            diags,
-        );
-    }
-    label.map(|(key, value)| (key.to_owned(), value.to_owned()))
+    let is_ours = |key: &str| key == NODE_LABEL.0 || key.starts_with(POOL_LABEL.0);
+    let why = match label {
+        None => "not a label with its value",
+        Some((key, _)) if is_ours(key) => {
+            "this label is set by the agents themselves: without it none would ever be scheduled"
+        }
+        Some((key, value)) => return Some((key.to_owned(), value.to_owned())),
+    };
+    let allowed = "a label that you give the nodes, such as vms=yes";
+    refuse("--node-selector", text, why, allowed, diags);
+    None
 }

@@ -86,24 +86,24 @@ impl ManifestArgs {
     /// is wrong. `facts` may lie among the manifests and is not one.
     pub fn read(&self, facts: Option<&Path>, diags: &mut Diagnostics) -> Option<Given> {
         let objects = Objects::default();
-        self.read_over(Config::default(), objects, facts, diags, |_, _| {})
+        self.read_over(Config::default(), objects, facts, diags, |input, _| input)
     }
 
-    /// The same without facts, and with the pods that others would make; every input is
-    /// given to `check` before it is read.
-    pub fn read_checking(
+    /// The same without facts, and with the pods that others would make; of every input
+    /// that is read which `prepare` makes of it.
+    pub fn read_prepared(
         &self,
         diags: &mut Diagnostics,
-        check: impl Fn(&Input, &mut Diagnostics),
+        prepare: impl Fn(Input, &mut Diagnostics) -> Input,
     ) -> Option<Given> {
         let objects = Objects::with_templates();
-        self.read_over(Config::default(), objects, None, diags, check)
+        self.read_over(Config::default(), objects, None, diags, prepare)
     }
 
     /// The same for whoever runs this, on this machine.
     pub fn read_for_this_machine(&self, diags: &mut Diagnostics) -> Option<Given> {
         let objects = Objects::default();
-        self.read_over(own_directories(), objects, None, diags, |_, _| {})
+        self.read_over(own_directories(), objects, None, diags, |input, _| input)
     }
 
     /// The same, where disks stand by themselves; `more` is one of them.
@@ -113,7 +113,7 @@ impl ManifestArgs {
         if let Some(more) = more {
             objects.read(more, &namespace, diags);
         }
-        self.read_over(own_directories(), objects, None, diags, |_, _| {})
+        self.read_over(own_directories(), objects, None, diags, |input, _| input)
     }
 
     fn read_over(
@@ -122,7 +122,7 @@ impl ManifestArgs {
         mut objects: Objects,
         facts: Option<&Path>,
         diags: &mut Diagnostics,
-        check: impl Fn(&Input, &mut Diagnostics),
+        prepare: impl Fn(Input, &mut Diagnostics) -> Input,
     ) -> Option<Given> {
         let settings = Settings::read(self, diags)?;
         let mut reader = Reader::default();
@@ -134,7 +134,7 @@ impl ManifestArgs {
             config.kubelet_root = root;
         }
         reader.read_all(self, facts, diags, |input, diags| {
-            check(&input, diags);
+            let input = prepare(input, diags);
             objects.read(&input, &settings.namespace, diags);
         });
         Some(Given {

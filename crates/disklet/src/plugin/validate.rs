@@ -12,8 +12,8 @@ use disklet::report::{print, report};
 use disklet_core::config::command_line_place;
 use disklet_core::diag::{Diagnostic, Diagnostics, Severity};
 use disklet_core::facts::Facts;
-use disklet_core::launch::vm_pod::check;
-use disklet_core::manifest::{Objects, VmPod};
+use disklet_core::launch::vm_pod::{check, with_originals};
+use disklet_core::manifest::{Input, Objects, VmPod};
 use disklet_core::names::Namespace;
 use disklet_core::resolve::{Reference, resolve_seeing, unbound_claims};
 use serde::Serialize;
@@ -36,7 +36,8 @@ pub(super) enum VmPodCommand {
 /// there and bound, what their volumes are, and whether Secrets and ConfigMaps have
 /// what the pod names. Objects beside the pods in the files count as if they were
 /// applied with them. Pods that a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or
-/// CronJob would make are judged by their template.
+/// CronJob would make are judged by their template, and launchers, which `kubectl get` shows
+/// in the places of VM pods, by the pods that they stand for.
 ///
 /// What you may not read, and what is bound or made later, is not judged, and is listed.
 /// No node is looked at, and nothing is changed.
@@ -77,6 +78,7 @@ Examples:
   kubectl disklet vm-pod validate pod.yaml                     one or more pods of a file
   kubectl disklet vm-pod validate pod.yaml claims.yaml -n prod with what will be applied, too
   helm template . | kubectl disklet vm-pod validate -
+  kubectl get pod vm -o yaml | kubectl disklet vm-pod validate -
   kubectl disklet vm-pod validate vms/ -o json | jq '.problems[] | {file, line, field, message}'
 
 Exit code: 0 all of them could run, 1 refused (every reason is told), 2 wrong usage.";
@@ -120,10 +122,17 @@ fn given(args: &ValidateArgs, cluster: &Cluster, diags: &mut Diagnostics) -> Opt
         kubelet_root: None,
         diagnostics: DiagnosticsFormat::Text,
     };
-    let mut given = manifests.read_checking(diags, check)?;
+    let mut given = manifests.read_prepared(diags, prepared)?;
     // They are not what is asked about.
     given.objects.vms.clear();
     Some(given)
+}
+
+/// An input as the webhook sees it: a launcher is made anew of its VM pod.
+fn prepared(input: Input, diags: &mut Diagnostics) -> Input {
+    let input = with_originals(input);
+    check(&input, diags);
+    input
 }
 
 /// Claims of the files that no volume of the files is for: whether they are bound, the
@@ -230,7 +239,6 @@ fn shown(pod: &VmPod) -> String {
 #[cfg(test)]
 mod tests {
     use disklet_core::config::Config;
-    use disklet_core::manifest::Input;
     use disklet_core::resolve::Unseen;
 
     use super::*;
@@ -242,7 +250,7 @@ mod tests {
             name: "pod.yaml".into(),
             text: text.to_owned(),
         };
-        check(&input, &mut diags);
+        let input = prepared(input, &mut diags);
         objects.read(&input, &Namespace::parse("prod").unwrap(), &mut diags);
         let hidden = put_off_claims(&mut objects);
         let unseen = Unseen::objects(hidden.clone());
@@ -284,6 +292,53 @@ spec: {hostNetwork: true, containers: [{name: a, image: b}]}
             words.contains("not judged:") && words.contains("data"),
             "{words}"
         );
+    }
+
+    /// What `kubectl get` shows is judged as what was applied.
+    #[test]
+    fn a_launcher_is_judged_by_its_vm_pod() {
+        let launcher = |more: &str| {
+            format!(
+                "
+  apiVersion: v1
+  kind: Pod
+  metadata:
+    name: vm
+    labels: {{disklet.io/vm: vm}}
+    finalizers: [disklet.io/agent]
+    annotations:
+      kubernetes.io/target-runtime: virtlet.cloud
+      disklet.io/vm-pod: '{{\"containers\": [{{\"name\": \"vm\", \"image\": \"virtlet.cloud/cirros\"}}]}}'
+  spec:
+    {more}
+    automountServiceAccountToken: false
+    containers: [{{name: vm, image: example.com/disklet, volumeMounts: [{{name: disklet, mountPath: /run/disklet}}]}}]
+    volumes:
+    - {{name: disklet, emptyDir: {{}}}}
+"
+            )
+        };
+        let alone = launcher("").replace("\n  ", "\n");
+        let list = format!(
+            "apiVersion: v1\nkind: List\nitems:\n-{}",
+            launcher("").trim_start_matches("\n ")
+        );
+        for text in [alone, list] {
+            let verdict = verdict(&text);
+            assert!(verdict.accepted, "{text}\n{verdict:?}");
+            assert!(verdict.notices.is_empty(), "{text}\n{verdict:?}");
+            assert_eq!(verdict.in_words(), "pod prod/vm could run\n");
+        }
+        let text = launcher("hostNetwork: true").replace("\n  ", "\n");
+        let verdict_of = verdict(&text);
+        let json = serde_json::to_value(&verdict_of).unwrap();
+        assert_eq!(json["problems"][0]["field"], "spec.hostNetwork", "{json}");
+        assert!(json["problems"][0]["line"].is_null(), "{json}");
+        // One that stands for nothing is a pod with things that no VM pod has.
+        let text = launcher("")
+            .replace("\n  ", "\n")
+            .replace("\"containers\"", "\"none\"");
+        assert!(!verdict(&text).accepted);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the kubelet says of a volume, and what the node agent reads of it.
+//! What the kubelet says of a volume, and what the driver writes of it.
 #![no_main]
 
 use disklet_flexvolume::Volume;

@@ -21,7 +21,7 @@ pub(crate) fn read_texts(bytes: &[u8]) -> Result<Vec<(String, String)>, JsonErro
     let entries = reader.object()?;
     reader.skip_blanks();
     if reader.at < text.len() {
-        return Err(reader.wants("the end"));
+        return Err(JsonError::Rest { at: reader.at });
     }
     let mut keys: Vec<_> = entries.iter().map(|(key, _)| key).collect();
     keys.sort_unstable();
@@ -70,6 +70,11 @@ pub enum JsonError {
         /// What should be there.
         wanted: &'static str,
     },
+    /// Something follows the object.
+    Rest {
+        /// Where, in bytes from the beginning.
+        at: usize,
+    },
     /// The value of this key is something else than a text.
     NotAText(String),
     /// This key is there twice.
@@ -81,6 +86,7 @@ impl fmt::Display for JsonError {
         match self {
             Self::TooLong => write!(f, "more than {MAX_BYTES} bytes"),
             Self::Syntax { at, wanted } => write!(f, "no {wanted} at byte {at}"),
+            Self::Rest { at } => write!(f, "something follows the object, at byte {at}"),
             Self::NotAText(key) => write!(f, "the value of {key:?} is not a text"),
             Self::Repeated(key) => write!(f, "{key:?} is there twice"),
         }

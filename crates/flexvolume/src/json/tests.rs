@@ -91,6 +91,15 @@ fn what_is_huge_deep_or_not_utf8_is_refused() {
 }
 
 #[test]
+fn what_follows_the_object_is_told() {
+    let error = read(r#"{"a":"b"} {}"#).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "something follows the object, at byte 10"
+    );
+}
+
+#[test]
 fn no_error_shows_a_value() {
     for text in [
         r#"{"secret":"hunter2" x"#,

@@ -1,5 +1,5 @@
-//! A pod's volume: as the kubelet tells the driver, and as the driver tells the
-//! node agent. Both are one JSON object of texts, so both are read here.
+//! A pod's volume: as the kubelet tells the driver, and as the driver describes it
+//! at its directory. Both are one JSON object of texts, so both are read here.
 //! docs/formats/flexvolume.md describes the driver's.
 
 mod error;
@@ -68,7 +68,8 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Reads the file that [`Volume::to_file`] has written.
+    /// Reads the file that [`Volume::to_file`] has written. The node agent does not: it
+    /// has the pod.
     pub fn from_file(json: &[u8]) -> Result<Self, VolumeError> {
         let mut entries = json::read_texts(json)?;
         let version = entries.iter().position(|(key, _)| key == FILE_VERSION);

@@ -126,8 +126,8 @@ fn options_are_judged_as_manifests_are() {
     assert_eq!(
         error.to_string(),
         "option \"prat\" is unknown to volumes of type qcow2, did you mean \"part\"? \
-         (allowed: type, part, capacity); option \"capacity\" is no size that a new volume can have: \
-         found \"16TiB\" (allowed: 512KiB and more, but less than 16TiB)"
+         (allowed: type, part, capacity); option \"capacity\" is no size that a new volume can have \
+         (allowed: 512KiB and more, but less than 16TiB)"
     );
 }
 
@@ -152,10 +152,9 @@ fn a_raw_volume_has_a_path_of_a_device() {
         "/dev/\u{202e}ads",
     ] {
         let told = raw(path).unwrap_err().to_string();
-        let wanted = format!(
-            "option \"path\" is not a path of a device: found {path:?} (allowed: a path below /dev without "
-        );
-        assert!(told.starts_with(&wanted), "{told}");
+        let wanted =
+            "option \"path\" is not a path of a device (allowed: a path below /dev without ";
+        assert!(told.starts_with(wanted), "{told}");
     }
 }
 

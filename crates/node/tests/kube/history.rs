@@ -5,11 +5,21 @@
 
 use std::path::Path;
 
+/// So many sectors are blank before each boot's first record, but for the very first. An
+/// older guest that is still there when a younger one begins writes into them.
+pub(crate) const GAP: usize = 64;
+
 /// What a guest does to write it, ten times a second at most, on the disk `history`.
-/// It goes on behind what is there.
+/// It goes on behind what is there, and a gap. Nobody ever writes over a record, so that
+/// none of two guests hides the other one: who finds a sector taken, takes the next one.
+/// Linux forgets what it knows of a device when the last one closes it, so that each look
+/// and each record goes by what the disk has now.
 pub(crate) const RECORD: &str = "(d=/dev/disk-by-serial/history; boot=$(cat /proc/sys/kernel/random/boot_id); \
-     n=$(tr -d '\\000' <$d | wc -l); i=0; \
-     while echo $boot $i | dd of=$d bs=512 seek=$n conv=notrunc,fsync 2>/dev/null; \
+     n=$(tr -d '\\000' <$d | awk '!seen[$1]++ { n += 64 } { n++ } END { print n + 0 }'); i=0; \
+     while \
+     while [ \"$(dd if=$d bs=512 skip=$n count=1 2>/dev/null | tr -d '\\000')\" ]; \
+     do n=$((n + 1)); done; \
+     echo $boot $i | dd of=$d bs=512 seek=$n conv=notrunc,fsync 2>/dev/null; \
      do n=$((n + 1)); i=$((i + 1)); usleep 100000; done) &";
 
 /// Who has run, one after the other, and how often each has said so.
@@ -33,35 +43,49 @@ pub(crate) fn so_far(disk: &Path) -> Boots {
 /// The boots that a history tells of; or why it cannot be one of guests that ran one after
 /// the other.
 pub(crate) fn judge(bytes: &[u8]) -> Result<Boots, String> {
-    let texts = bytes.chunks(512).map(text);
-    let written: Vec<_> = texts.clone().take_while(|it| !it.is_empty()).collect();
-    let mut beyond = texts.skip(written.len());
-    if beyond.any(|it| !it.is_empty()) {
-        return Err("records after a gap".to_owned());
-    }
     let mut boots = Boots::new();
-    for (sector, line) in written.iter().enumerate() {
-        let record = line.split_once(' ');
-        let record = record.and_then(|(boot, count)| Some((boot, count.parse::<u64>().ok()?)));
-        let (boot, count) = record.ok_or_else(|| format!("sector {sector}: {line:?}"))?;
-        let is_known = boots.iter().any(|(other, _)| other == boot);
-        match boots.last_mut() {
-            Some((running, said)) if running == boot => {
-                if count != *said {
-                    return Err(format!("sector {sector}: {count} after {said} records"));
-                }
-                *said += 1;
-            }
-            _ if is_known => {
-                return Err(format!("sector {sector}: {boot} goes on after another"));
-            }
-            _ if count != 0 => {
-                return Err(format!("sector {sector}: {boot} has begun elsewhere"));
-            }
-            _ => boots.push((boot.to_owned(), 1)),
+    let mut blank = 0;
+    for (sector, line) in bytes.chunks(512).map(text).enumerate() {
+        if line.is_empty() {
+            blank += 1;
+            continue;
         }
+        let why = follows(&mut boots, blank, &line).err();
+        if let Some(why) = why {
+            return Err(format!("sector {sector}: {why}"));
+        }
+        blank = 0;
     }
     Ok(boots)
+}
+
+/// Takes the next record, which is so many blank sectors behind the last one.
+fn follows(boots: &mut Boots, blank: usize, line: &str) -> Result<(), String> {
+    let record = line.split_once(' ');
+    let record = record.and_then(|(boot, count)| Some((boot, count.parse::<u64>().ok()?)));
+    let (boot, count) = record.ok_or_else(|| format!("{line:?}"))?;
+    let is_known = boots.iter().any(|(other, _)| other == boot);
+    let gap = if boots.is_empty() { 0 } else { GAP };
+    match boots.last_mut() {
+        Some((running, said)) if running == boot => {
+            if count != *said {
+                return Err(format!("{count} after {said} records"));
+            }
+            if blank > 0 {
+                return Err(format!("{boot} has left out {blank} sectors"));
+            }
+            *said += 1;
+        }
+        _ if is_known => return Err(format!("{boot} goes on after another")),
+        _ if count != 0 => return Err(format!("{boot} has begun elsewhere")),
+        _ if blank != gap => {
+            return Err(format!(
+                "{boot} has begun {blank} sectors behind what was there, not {gap}"
+            ));
+        }
+        _ => boots.push((boot.to_owned(), 1)),
+    }
+    Ok(())
 }
 
 fn text(sector: &[u8]) -> String {

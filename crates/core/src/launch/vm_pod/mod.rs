@@ -12,6 +12,7 @@
 mod check;
 mod intact;
 mod kinds;
+mod text;
 mod update;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ use serde_json::{Map, Value, json};
 pub use check::check;
 pub use intact::{altered, mapped_claims, unchanged, with_additions};
 pub use kinds::no_mapping;
+pub use text::with_originals;
 pub use update::{Changed, kept};
 
 use super::overhead::pod_mebibytes;
@@ -149,7 +151,10 @@ pub fn launcher(pod: &Value, vm: &VmPod, blocks: &BTreeSet<String>, settings: &S
     meta["annotations"][SAVED] = json!(Value::Object(saved).to_string());
     meta["labels"][VM_LABEL] = json!(label(pod));
     let mut finalizers = meta["finalizers"].as_array().cloned().unwrap_or_default();
-    finalizers.push(json!(AGENT_FINALIZER));
+    // The API server takes it twice, and it would have to be taken off twice.
+    if !finalizers.iter().any(|it| it == AGENT_FINALIZER) {
+        finalizers.push(json!(AGENT_FINALIZER));
+    }
     meta["finalizers"] = json!(finalizers);
     let mut gates = items(spec, "readinessGates").clone();
     gates.push(json!({"conditionType": RUNNING}));
