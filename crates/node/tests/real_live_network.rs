@@ -118,6 +118,8 @@ fn a_unit_that_has_grown_grows_for_the_guest() {
         let file = std::fs::File::options().write(true).open(file).unwrap();
         file.set_len(bytes).unwrap();
         drop(away);
+        // QEMU has logged in again.
+        until_seen(&machine, name, &[&format!("HEAD unit {}", chap.text)]);
     };
     now_has(2 * size);
     let said = machine.done(&resize);
@@ -159,6 +161,12 @@ fn disks_of_clusters_come_and_go() {
         assert_eq!(secrets.trim(), "", "{disk}");
         let leases = machine.done(&["leases", "ls"]);
         assert!(leases.contains(name), "{disk}: {leases}");
+        // QEMU makes it larger at its server, which tells nobody here how large it is.
+        let said = machine.refused(&["disk", "resize", name, disk]);
+        assert!(said.contains("how large it shall be is not said"), "{said}");
+        machine.done(&["disk", "resize", name, disk, "64Mi"]);
+        let sees = [&format!("serial={disk} "), &format!("size={} ", 64 << 20)];
+        until_seen(&machine, name, &sees.map(String::as_str));
         machine.done(&["disk", "detach", name, disk]);
         let now = round(&machine, name);
         assert!(!now.contains(&format!("serial={disk} ")), "{now}");
