@@ -173,8 +173,8 @@ pub struct ResizeArgs {
     #[arg(value_name = "DISK")]
     pub disk: String,
 
-    /// How large it shall be, such as 20Gi; without it, as large as the device
-    /// behind it
+    /// How large it shall be, such as 20Gi; without it, as large as the device or
+    /// the unit of an iSCSI target behind it
     #[arg(value_name = "SIZE", value_parser = size)]
     pub size: Option<ByteSize>,
 }

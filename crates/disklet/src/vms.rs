@@ -194,7 +194,8 @@ pub enum LeasesCommand {
     /// List the leases of this machine's VMs
     ///
     /// A lease is live while its VM runs, and keeps others out who do not agree.
-    /// A stale one, of a VM that is off, keeps nobody out. What a VM of another
+    /// A stale one, of a VM that is off, keeps nobody out; but one that is kept, as an
+    /// overlay of that VM stands on it, keeps out who would write. What a VM of another
     /// daemon does is unknown, and its leases keep others out as well.
     Ls(PsArgs),
     /// Let others use storage although its VM may still use it
@@ -214,7 +215,8 @@ pub struct ReleaseArgs {
     /// The lease, by the ID that `ls` shows, or the beginning of it
     pub id: String,
 
-    /// Release it although the VM runs, or nobody can say that it does not
+    /// Release it although the VM runs, or nobody can say that it does not, or has an
+    /// overlay over it
     #[arg(long)]
     pub force: bool,
 

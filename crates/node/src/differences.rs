@@ -1,6 +1,7 @@
 //! What differs between the plan that a VM runs by and the one of its manifest
 //! now, in words.
 
+use disklet_core::live::is_another;
 use serde_json::Value;
 
 use crate::live::remove;
@@ -123,15 +124,14 @@ fn disk_differences(kept: &Value, now: &Value) -> Vec<String> {
     let kept = kept.as_array().unwrap_or(&none);
     let now = now.as_array().unwrap_or(&none);
     let find = |among: &'_ [Value], name: &Value| -> Option<Value> {
-        let found = among.iter().find(|disk| disk["name"] == *name);
-        found.map(without_permission)
+        among.iter().find(|disk| disk["name"] == *name).cloned()
     };
     let mut found = Vec::new();
     for disk in now {
         let name = disk["name"].as_str().unwrap_or("-");
         match find(kept, &disk["name"]) {
             None => found.push(format!("disk {name} (new)")),
-            Some(before) => found.extend(difference(name, &before, &without_permission(disk))),
+            Some(before) => found.extend(difference(name, &before, disk)),
         }
     }
     for disk in kept {
@@ -143,42 +143,21 @@ fn disk_differences(kept: &Value, now: &Value) -> Vec<String> {
     found
 }
 
-/// That a root may be made anew changes nothing about one that is used, nor does
-/// when a disk came.
-fn without_permission(disk: &Value) -> Value {
-    let mut disk = disk.clone();
-    if let Some(fields) = disk.as_object_mut() {
-        fields.remove("attached");
-    }
-    if let Some(source) = disk["source"].as_object_mut() {
-        source.remove("recreate");
-    }
-    disk
-}
-
 /// What was made larger while the VM ran is as large as its manifest says.
-fn as_grown(kept: &Value, now: &Value) -> Value {
-    let mut kept = kept.clone();
-    let is_enough = kept["size"].as_u64() >= now["size"].as_u64();
-    if let Some(fields) = kept.as_object_mut()
-        && fields.remove("grown").is_some()
-        && is_enough
-    {
-        fields.insert("size".to_owned(), now["size"].clone());
-    }
-    kept
+fn is_as_large(kept: &Value, now: &Value) -> bool {
+    let (before, wanted) = (kept["size"].as_u64(), now["size"].as_u64());
+    before == wanted || kept["grown"] == true && before >= wanted
 }
 
 fn difference(name: &str, kept: &Value, now: &Value) -> Option<String> {
-    let kept = &as_grown(kept, now);
-    if kept == now {
-        None
-    } else if kept["source"]["digest"] != now["source"]["digest"] {
+    let digest = |disk: &Value| disk["source"]["digest"].clone();
+    let is_another = is_another(kept, now) || kept["target"] != now["target"];
+    if is_another && kept["source"].get("digest").is_some() && digest(kept) != digest(now) {
         Some(format!("the image of disk {name}"))
-    } else if kept["size"] != now["size"] {
+    } else if !is_as_large(kept, now) {
         Some(format!("the size of disk {name}"))
     } else {
-        Some(format!("disk {name}"))
+        is_another.then(|| format!("disk {name}"))
     }
 }
 
@@ -199,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_changed_while_it_ran_is_no_difference() {
-        let disk = |name: &str, target: &str, size: u32| json!({"name": name, "target": target, "size": size, "source": {"digest": "a"}});
+        let disk = |name: &str, target: &str, size: u32| json!({"name": name, "target": target, "size": size, "source": {"kind": "image", "digest": "a"}});
         let xml = |targets: &[&str]| {
             let disks = targets.iter().map(|it| {
                 format!("    <disk type=\"file\">\n      <target dev=\"{it}\"/>\n    </disk>\n")
@@ -229,19 +208,29 @@ mod tests {
     }
 
     #[test]
+    fn what_an_older_version_did_not_show_is_no_difference() {
+        let disk = json!({"name": "root", "target": "sda", "size": 1, "source": {"kind": "image"}});
+        let kept = plan(64, &json!([disk]));
+        let mut now = kept.clone();
+        now["disks"][0]["migration"] = "shared".into();
+        now["disks"][0]["source"]["digest"] = "a".into();
+        assert!(differences(&kept, &now).is_empty());
+        now["disks"][0]["target"] = "sdb".into();
+        assert_eq!(differences(&kept, &now), ["disk root"]);
+    }
+
+    #[test]
     fn each_difference_is_named_once() {
-        let root = json!({"name": "root", "size": 1, "source": {"digest": "a", "recreate": false}});
-        let data = json!({"name": "data", "size": 8, "source": {"file": "f"}});
+        let root = json!({"name": "root", "size": 1, "source": {"kind": "image", "digest": "a", "recreate": false}});
+        let data = json!({"name": "data", "size": 8, "source": {"kind": "newVolume", "file": "f"}});
         let kept = plan(64, &json!([root, data]));
         assert!(differences(&kept, &kept).is_empty());
 
-        let allowed =
-            json!({"name": "root", "size": 1, "source": {"digest": "a", "recreate": true}});
+        let allowed = json!({"name": "root", "size": 1, "source": {"kind": "image", "digest": "a", "recreate": true}});
         assert!(differences(&kept, &plan(64, &json!([allowed, data]))).is_empty());
 
-        let other =
-            json!({"name": "root", "size": 2, "source": {"digest": "b", "recreate": false}});
-        let logs = json!({"name": "logs", "size": 8, "source": {"file": "f"}});
+        let other = json!({"name": "root", "size": 2, "source": {"kind": "image", "digest": "b", "recreate": false}});
+        let logs = json!({"name": "logs", "size": 8, "source": {"kind": "newVolume", "file": "f"}});
         let mut now = plan(128, &json!([other, logs]));
         now["cloudInit"]["userData"] = "y".into();
         assert_eq!(
@@ -254,7 +243,8 @@ mod tests {
                 "cloud-init",
             ]
         );
-        let larger = json!({"name": "data", "size": 9, "source": {"file": "f"}});
+        let larger =
+            json!({"name": "data", "size": 9, "source": {"kind": "newVolume", "file": "f"}});
         let now = plan(64, &json!([root, larger]));
         assert_eq!(differences(&kept, &now), ["the size of disk data"]);
     }

@@ -22,6 +22,7 @@ pub(crate) struct Failure {
     until: Option<Version>,
     unreleased: bool,
     unexplained: bool,
+    of_key: bool,
     exit_code: u8,
 }
 
@@ -38,6 +39,7 @@ impl Failure {
             until: None,
             unreleased: false,
             unexplained: false,
+            of_key: false,
             exit_code: 1,
         }
     }
@@ -98,6 +100,19 @@ impl Failure {
     /// Whether that is so.
     pub(crate) fn is_outage(&self) -> bool {
         self.outage
+    }
+
+    /// A server does not let in whoever has this key, or may not: not all say so.
+    pub(crate) fn into_of_key(self) -> Self {
+        Self {
+            of_key: true,
+            ..self
+        }
+    }
+
+    /// Whether that is so.
+    pub(crate) fn is_of_key(&self) -> bool {
+        self.of_key
     }
 
     /// QEMU has ended at its start for no reason of its own.

@@ -234,6 +234,11 @@ impl Node<'_> {
                 Phase::Preparing | Phase::Releasing => Phase::Preparing,
                 Phase::Ready | Phase::Running | Phase::Kept => Phase::Ready,
             };
+            for made in &before.made {
+                if self.disk_upon(before, made).is_some() {
+                    record.has_since(before, made);
+                }
+            }
             record.made = self.with_what_stays(before, record.made)?;
             for (pool, bytes) in stays {
                 *record.promised.entry(pool).or_default() += bytes;

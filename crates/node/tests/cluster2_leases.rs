@@ -8,6 +8,9 @@
 
 #[allow(dead_code, reason = "others need the rest")]
 mod kube;
+#[allow(dead_code, reason = "others need the rest")]
+#[path = "kube/network.rs"]
+mod network;
 #[path = "kube/two_nodes.rs"]
 mod two_nodes;
 #[path = "kube/world.rs"]
@@ -15,8 +18,9 @@ mod world;
 
 use std::process::Command;
 
-use kube::storage::{Iscsi, claim, disk};
+use kube::storage::{Folder, Iscsi, claim, disk};
 use kube::{Tenant, on_node, repository, run, until};
+use network::NbdSocket;
 use two_nodes::{
     NODES, agent_of, delete, have_idle_guests, holders, on_all, only_on, replace_agent,
     still_waits, until_held_by, until_runs, until_waits, vm,
@@ -160,6 +164,58 @@ fn those_who_agree_share_a_unit() {
         delete(&tenant, "writer");
         until_held_by(30, &[]);
     }
+    on_all();
+}
+
+/// What a guest wrote over a master is worth nothing over another one. So while its VM may
+/// come back, nobody writes to the master, however long its guest is off.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn what_an_overlay_stands_on_is_kept_until_its_pod_is_gone() {
+    have_idle_guests();
+    let tenant = Tenant::new("below");
+    let folder = Folder::new(&tenant);
+    let server = Iscsi::start(&tenant);
+    // Without this one the guest cannot start again.
+    let needed = NbdSocket::start(&tenant, &folder);
+    only_on("node1");
+    let over = vm("over", "Always", &server, ", copy: {mode: copy-on-write}");
+    let and_needed = format!(
+        "      - {{source: {{{}}}, serial: needed}}\n",
+        needed.source()
+    );
+    tenant.apply(&format!("{over}{and_needed}"));
+    until_runs(&tenant, "over", "node1");
+    until_held_by(10, &[("over", "node1")]);
+    drop(needed);
+    let qemu = "/run/disklet/libvirt/qemu/*-over.pid";
+    let kill = format!("kill -KILL $(cat {qemu})");
+    on_node("node1", &["sh", "-c", &kill]);
+    let look = format!("ls {qemu} 2>/dev/null || true");
+    let is_off = || on_node("node1", &["sh", "-c", &look]).trim().is_empty();
+    until(120, "the guest is off, and cannot start", || {
+        let ready = tenant.condition("over", "Ready", "status")?;
+        (ready == "False" && is_off()).then_some(())
+    });
+
+    only_on("node2");
+    tenant.apply(&vm("writer", "Never", &server, ""));
+    let why = until_waits(&tenant, "writer");
+    let holder = format!("is in use by VM {}/over on node node1", tenant.name);
+    assert!(why.contains(&holder), "{why}");
+    // Its launcher is started again and again meanwhile.
+    still_waits(&tenant, "writer", 30);
+    assert!(is_off(), "it has been started");
+    until_held_by(1, &[("over", "node1")]);
+    replace_agent("node1");
+    still_waits(&tenant, "writer", 10);
+    until_held_by(1, &[("over", "node1")]);
+
+    delete(&tenant, "over");
+    until_runs(&tenant, "writer", "node2");
+    until_held_by(10, &[("writer", "node2")]);
+    delete(&tenant, "writer");
+    until_held_by(30, &[]);
     on_all();
 }
 

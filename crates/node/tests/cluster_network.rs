@@ -21,7 +21,7 @@ use std::process::Command;
 use ceph::Ceph;
 use kube::guests::{NODE, assert_said, delete, have_small_guest, vm};
 use kube::storage::{Folder, Iscsi, claim, disk, read_and_write, read_only, written};
-use kube::{Tenant, on_node, run};
+use kube::{Tenant, on_node, run, until};
 use network::{Gluster, Nbd, NbdSocket, Prepared, Web};
 use world::{alone, until_nothing_is_left};
 
@@ -323,4 +323,42 @@ fn a_lost_server_is_told_until_it_is_back() {
     delete(&tenant, "net-lost");
     drop(server);
     until_nothing_is_left(30, "a VM whose server was away");
+}
+
+/// A server that comes back with another password is there, but not for the guest, whose
+/// QEMU tries the old one again and again.
+#[test]
+#[ignore = "needs a cluster: script/test"]
+fn a_lost_password_is_told_until_it_is_taken_again() {
+    let _alone = alone();
+    have_small_guest();
+    let tenant = Tenant::new("net-chap");
+    let server = Iscsi::start_lasting(&tenant);
+    let (source, secret) = server.chap_source(server.address());
+    tenant.apply(&secret);
+    let disks = item("chap", &source, "");
+    tenant.apply(&vm("net-chap", &disks, &["stay".to_owned()]));
+    tenant.await_console(240, "net-chap", "GUEST-READY");
+    let disks_ready = ".status.conditions[?(@.type==\"DisksReady\")].reason";
+    tenant.await_field(30, "vm/net-chap", disks_ready, "Prepared");
+
+    let right = std::fs::read_to_string(server.password_file()).expect("a password");
+    let away = server.vanish();
+    tenant.await_field(60, "vm/net-chap", disks_ready, "ServerLost");
+    std::fs::write(server.password_file(), "another-secret").expect("room");
+    drop(away);
+    let refused = "refuses the user or the key that the guest was started with";
+    until(90, "it is told that the password is refused", || {
+        let told = tenant.condition("net-chap", "DisksReady", "message")?;
+        told.contains(refused).then_some(())
+    });
+    assert_hidden(right.trim());
+
+    let away = server.vanish();
+    std::fs::write(server.password_file(), &right).expect("room");
+    drop(away);
+    tenant.await_field(120, "vm/net-chap", disks_ready, "Prepared");
+    delete(&tenant, "net-chap");
+    drop(server);
+    until_nothing_is_left(30, "a VM whose password was refused");
 }

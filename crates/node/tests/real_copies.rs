@@ -236,10 +236,13 @@ fn assert_only_copy_on_read_keeps(machine: &Machine, name: &str, disk: &ServerDi
 #[ignore = "needs servers beside a private libvirtd: script/test"]
 fn a_clone_outlives_its_master() {
     let machine = machine("copies-gone");
-    for kind in [Kind::Nbd, Kind::Http] {
+    let _secrets = with_secrets();
+    for kind in [Kind::Nbd, Kind::Http, Kind::Iscsi, Kind::Ceph] {
         let server = Server::start(kind);
         let disk = match kind {
             Kind::Nbd => disks::nbd(&server, "tcp"),
+            Kind::Iscsi => disks::iscsi_chap_at(&server, "chap", ""),
+            Kind::Ceph => disks::rbd_at(&server),
             _ => disks::web(&server, "http"),
         };
         let clone = Vm::new(&machine, "copies-gone", "reads", &disk, &copied("clone"));

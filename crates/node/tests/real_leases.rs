@@ -157,20 +157,44 @@ fn nobody_writes_to_what_an_overlay_stands_on() {
         "{refused}"
     );
     assert!(refused.contains("disklet down"), "{refused}");
+    let all = listed(&machine);
+    let [below] = &all[..] else { panic!("{all:?}") };
+    let why = "the VM is off, and its disk data0 is over it";
+    assert_eq!(
+        (&below["state"], &below["why"]),
+        (&"kept".into(), &why.into())
+    );
+    let id = below["id"].as_str().unwrap();
+    let refused = machine.refused(&["leases", "release", id]);
+    assert!(refused.contains(why), "{refused}");
+    assert!(refused.contains("destroys that disk"), "{refused}");
+    // It is the right that it had before.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    machine.done(&["up", "-f", &over]);
+    assert_eq!(listed(&machine)[0]["since"], below["since"]);
+    machine.destroy("leases-over");
 
     // Who only reads does no harm. Two of its disks have one lease.
     machine.done(&["up", "-f", &reader]);
-    let listed = listed(&machine);
-    let mut readers = listed.iter().filter(|it| it["name"] == "leases-reader");
+    let all = listed(&machine);
+    let mut readers = all.iter().filter(|it| it["name"] == "leases-reader");
     let lease = readers.next().unwrap();
-    assert!(readers.next().is_none(), "{listed:?}");
+    assert!(readers.next().is_none(), "{all:?}");
     machine.done(&[
         "leases",
         "release",
         lease["id"].as_str().unwrap(),
         "--force",
     ]);
-    machine.done(&["down", "leases-reader", "leases-over", "--grace", "0"]);
+    machine.done(&["down", "leases-reader", "--grace", "0"]);
+    let released = machine.node(&["leases", "release", id, "--force"]);
+    let warned = String::from_utf8(released.stderr).unwrap();
+    assert!(
+        warned.contains("what that disk has is destroyed"),
+        "{warned}"
+    );
+    assert_eq!(listed(&machine)[0]["state"], "released");
+    machine.done(&["down", "leases-over", "--grace", "0"]);
     machine.done(&["up", "-f", &writer]);
     machine.done(&["down", "leases-writer", "--grace", "0"]);
     assert_eq!(machine.things(), before);

@@ -91,6 +91,56 @@ fn disks_at_servers_come_and_go() {
     assert_eq!(machine.things(), nothing);
 }
 
+/// Whoever has a unit makes it larger, and the guest is told. Nobody needs its password for that.
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_unit_that_has_grown_grows_for_the_guest() {
+    let name = "live-unit";
+    let machine = Machine::beside_servers(name);
+    let _secrets = with_secrets();
+    let nothing = machine.things();
+    let server = Server::start_lasting(Kind::Iscsi);
+    looking(&machine, name);
+    machine.until_it_says(name, "ROUND");
+    let chap = disks::iscsi_chap_at(&server, "chap", "");
+    let unit = written(&machine, "unit", &chap, "");
+    machine.done(&["disk", "attach", name, "-f", &unit]);
+    until_seen(&machine, name, &[&format!("HEAD unit {}", chap.text)]);
+    let size = server.number("/bytes");
+    let resize = ["disk", "resize", name, "unit"];
+    let said = machine.done(&resize);
+    assert!(said.ends_with(" already\n"), "{said}");
+
+    // The target finds another size when it comes again.
+    let now_has = |bytes: u64| {
+        let away = server.vanish();
+        let file = server.directory().join("chap.raw");
+        let file = std::fs::File::options().write(true).open(file).unwrap();
+        file.set_len(bytes).unwrap();
+        drop(away);
+        // QEMU has logged in again.
+        until_seen(&machine, name, &[&format!("HEAD unit {}", chap.text)]);
+    };
+    now_has(2 * size);
+    let said = machine.done(&resize);
+    assert!(!said.contains("already"), "{said}");
+    let sees = format!("size={} ", 2 * size);
+    until_seen(&machine, name, &["serial=unit ", &sees]);
+    let shown = machine.done(&["describe", name]);
+    assert!(shown.contains(", grown while it ran"), "{shown}");
+
+    now_has(size);
+    let said = machine.refused(&resize);
+    assert!(said.contains("its unit has less by now than the"), "{said}");
+    let shown = machine.done(&["describe", name, "-o", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let disks = shown["disks"].as_array().unwrap();
+    let disk = disks.iter().find(|disk| disk["name"] == "unit").unwrap();
+    assert_eq!(disk["size"], 2 * size, "{disk:#}");
+    machine.done(&["down", name, "--grace", "0"]);
+    assert_eq!(machine.things(), nothing);
+}
+
 /// Those whose servers are clusters: an image of Ceph, with its key, and a file of Gluster.
 #[test]
 #[ignore = "needs servers beside a private libvirtd: script/test"]
@@ -111,6 +161,12 @@ fn disks_of_clusters_come_and_go() {
         assert_eq!(secrets.trim(), "", "{disk}");
         let leases = machine.done(&["leases", "ls"]);
         assert!(leases.contains(name), "{disk}: {leases}");
+        // QEMU makes it larger at its server, which tells nobody here how large it is.
+        let said = machine.refused(&["disk", "resize", name, disk]);
+        assert!(said.contains("how large it shall be is not said"), "{said}");
+        machine.done(&["disk", "resize", name, disk, "64Mi"]);
+        let sees = [&format!("serial={disk} "), &format!("size={} ", 64 << 20)];
+        until_seen(&machine, name, &sees.map(String::as_str));
         machine.done(&["disk", "detach", name, disk]);
         let now = round(&machine, name);
         assert!(!now.contains(&format!("serial={disk} ")), "{now}");

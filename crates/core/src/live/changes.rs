@@ -1,9 +1,8 @@
 //! From the disks that a VM has to those that its changed object wants.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
+use super::is_another;
 use crate::units::ByteSize;
 
 /// What has to become of the disks of a VM that runs.
@@ -35,7 +34,7 @@ pub fn changes(kept: &[Value], now: &[Value]) -> Changes {
         let name = text(&disk["name"]);
         match of_name(kept, &disk["name"]) {
             None => changes.attach.push(name),
-            Some(before) if essence(&before) != essence(disk) => {
+            Some(before) if is_another(&before, disk) => {
                 changes.later.push(format!("disk {name}"));
             }
             Some(before) => grow(&mut changes, name, &before, disk),
@@ -92,20 +91,6 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// What makes a disk another, other than its size. Where it hangs was settled when it came.
-fn essence(disk: &Value) -> Value {
-    const ELSEWHERE: [&str; 4] = ["target", "size", "attached", "grown"];
-    let mut disk = disk.clone();
-    if let Some(fields) = disk.as_object_mut() {
-        let beside: BTreeSet<_> = ELSEWHERE.into_iter().collect();
-        fields.retain(|key, _| !beside.contains(key.as_str()));
-    }
-    if let Some(source) = disk["source"].as_object_mut() {
-        source.remove("recreate");
-    }
-    disk
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -113,7 +98,7 @@ mod tests {
     use super::*;
 
     fn disk(name: &str, target: &str, claim: &str) -> Value {
-        json!({"name": name, "target": target, "bus": "scsi", "size": 10, "source": {"kind": "rbd", "claim": claim}})
+        json!({"name": name, "target": target, "bus": "scsi", "size": 10, "source": {"kind": "rbd", "claim": {"claim": claim, "volume": claim}}})
     }
 
     #[test]
@@ -164,6 +149,20 @@ mod tests {
             assert_eq!(waits.detach, [""; 0]);
             assert_eq!(waits.later, ["disk data (not wanted any more)"]);
         }
+    }
+
+    /// Of a VM that was started by an older version, whose plans showed less.
+    #[test]
+    fn an_upgrade_makes_no_other_disks() {
+        let kept = [disk("root", "sda", "r"), disk("data", "sdb", "d")];
+        let now = kept.clone().map(|mut disk| {
+            disk["migration"] = "shared".into();
+            disk["queues"] = 4.into();
+            disk["pool"] = Value::Null;
+            disk["source"]["user"] = "me".into();
+            disk
+        });
+        assert_eq!(changes(&kept, &now), Changes::default());
     }
 
     #[test]

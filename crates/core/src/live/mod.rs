@@ -5,6 +5,7 @@
 //! [`Objects::attach_to`](crate::manifest::Objects::attach_to).
 
 mod changes;
+mod essence;
 mod refusal;
 mod resize;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 pub use changes::{Changes, changes};
+pub use essence::is_another;
 pub use refusal::Refusal;
 pub use resize::{Growth, Seen, resize};
 

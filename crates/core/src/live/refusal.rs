@@ -44,6 +44,8 @@ pub enum Refusal {
     Unknown,
     /// No size was given, and nothing tells one.
     NoSize,
+    /// The same of what a server has, which tells it to nobody without the key.
+    NoSizeOfServer,
     /// It would become smaller.
     Shrinks {
         /// Its size.
@@ -83,7 +85,9 @@ impl fmt::Display for Refusal {
                 write!(f, "{kind} keeps the size that it had when the VM was started")
             }
             Self::Unknown => f.write_str("what is behind it is not known here"),
-            Self::NoSize => f.write_str("how large it shall be is not said"),
+            Self::NoSize | Self::NoSizeOfServer => {
+                f.write_str("how large it shall be is not said")
+            }
             Self::Shrinks { from, to } => write!(f, "it has {from}, and disks do not shrink to {to}"),
             Self::TooLarge(size) => write!(f, "no volume can have {size}"),
             Self::OtherDevice { device, wanted } => {
@@ -122,6 +126,9 @@ impl Refusal {
             Self::Opened(_) => "grow it at its server, then say disklet down and up".to_owned(),
             Self::Unknown => AT_START.to_owned(),
             Self::NoSize => "add a size, such as 20Gi".to_owned(),
+            Self::NoSizeOfServer => {
+                "add the size that it has at its server: what is beyond a smaller one would be cut off there".to_owned()
+            }
             Self::Shrinks { .. } => {
                 "what is beyond the end would be lost: copy what is needed to a smaller disk".to_owned()
             }

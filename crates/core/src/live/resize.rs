@@ -20,6 +20,8 @@ pub enum Growth {
     Already(ByteSize),
     /// It gets one.
     To(ByteSize),
+    /// It gets that of its unit, which QEMU asks the target for.
+    AsItsUnit,
 }
 
 /// A QEMU image of ours is smaller than this.
@@ -27,7 +29,7 @@ const BEYOND: u64 = 16 << 40;
 const SECTOR: u64 = 512;
 
 /// What has to be done to have a disk of a size; without one, of that of the
-/// device behind it.
+/// device or the unit behind it.
 ///
 /// # Errors
 /// It cannot have it, while the VM runs.
@@ -43,8 +45,10 @@ pub fn resize(disk: &RunningDisk, wanted: Option<ByteSize>, seen: Seen) -> Resul
         }
         (Behind::Device, Some(device), _) => device,
         (Behind::Device, None, _) => return Err(Refusal::Unknown),
-        (Behind::File | Behind::Server, _, Some(wanted)) => wanted,
-        (Behind::File | Behind::Server, _, None) => return Err(Refusal::NoSize),
+        (Behind::File | Behind::Unit | Behind::Server, _, Some(wanted)) => wanted,
+        (Behind::Unit, _, None) => return Ok(Growth::AsItsUnit),
+        (Behind::File, _, None) => return Err(Refusal::NoSize),
+        (Behind::Server, _, None) => return Err(Refusal::NoSizeOfServer),
     };
     if size < seen.guest {
         return Err(Refusal::Shrinks {
@@ -75,7 +79,9 @@ enum Behind {
     File,
     /// Somebody else makes it longer, and QEMU looks again.
     Device,
-    /// The same at a server; of Ceph and Gluster, QEMU can do it itself.
+    /// The same at a target.
+    Unit,
+    /// At a server, where QEMU makes it as large as it is told, and does not ask before.
     Server,
 }
 
@@ -100,7 +106,8 @@ fn behind(disk: &RunningDisk) -> Result<Behind, Refusal> {
         "newVolume" | "diskImage" => Ok(Behind::File),
         "rawDevice" | "blockClaim" => Ok(Behind::Device),
         "persistentRoot" => Err(Refusal::PersistentRoot),
-        "iscsi" | "rbd" | "gluster" => Ok(Behind::Server),
+        "iscsi" => Ok(Behind::Unit),
+        "rbd" | "gluster" => Ok(Behind::Server),
         "nbd" => Err(Refusal::Opened("an NBD export")),
         "http" | "https" => Err(Refusal::Opened("what a web server has")),
         _ => Err(Refusal::Unknown),

@@ -41,7 +41,7 @@ fn seen(guest: u64, device: Option<u64>) -> Seen {
 fn asked(disk: &RunningDisk, wanted: Option<u64>, seen: Seen) -> Result<Option<u64>, Refusal> {
     let wanted = wanted.map(|size| ByteSize::from_bytes(size * MIB));
     Ok(match resize(disk, wanted, seen)? {
-        Growth::Already(_) => None,
+        Growth::Already(_) | Growth::AsItsUnit => None,
         Growth::To(size) => Some(size.as_bytes() / MIB),
     })
 }
@@ -78,6 +78,24 @@ fn a_device_says_itself_how_large_it_is() {
     assert!(matches!(other, Refusal::OtherDevice { .. }), "{other}");
     let shrunk = asked(&device, None, seen(8, Some(7))).unwrap_err();
     assert!(matches!(shrunk, Refusal::Shrinks { .. }), "{shrunk}");
+}
+
+#[test]
+fn only_a_target_is_asked_for_the_size_of_what_it_has() {
+    let unit = resize(&disk("iscsi"), None, seen(8, None));
+    assert!(matches!(unit, Ok(Growth::AsItsUnit)), "{unit:?}");
+    assert_eq!(asked(&disk("iscsi"), Some(9), seen(8, None)), Ok(Some(9)));
+    for kind in ["rbd", "gluster"] {
+        let told = asked(&disk(kind), None, seen(8, None));
+        assert_eq!(told, Err(Refusal::NoSizeOfServer), "{kind}");
+        assert_eq!(asked(&disk(kind), Some(9), seen(8, None)), Ok(Some(9)));
+    }
+    // An overlay over a unit is a file of ours.
+    let mut over = disk("iscsi");
+    over.copied_to = Some(CopiedTo {
+        file: "/over".to_owned(),
+    });
+    assert_eq!(asked(&over, None, seen(8, None)), Err(Refusal::NoSize));
 }
 
 #[test]

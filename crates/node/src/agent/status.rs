@@ -102,7 +102,7 @@ pub(super) fn say_lost(status: &mut Value, why: &str) {
     let mut conditions = status["conditions"].as_array_mut().into_iter().flatten();
     let disks = conditions.find(|it| it["type"] == "DisksReady" && it["status"] == "True");
     if let Some(disks) = disks {
-        let message = format!("{why}; until it is back, the guest waits for it or has errors");
+        let message = format!("{why}; until that is mended, the guest waits for it or has errors");
         disks["status"] = "False".into();
         disks["reason"] = SERVER_LOST.into();
         disks["message"] = shortened(&message).into();

@@ -3,16 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use disklet_block::convert::Watch;
 use disklet_block::device::{Size as _, Source as Bytes};
 use disklet_block::image::{Format as ImageFormat, Image};
+use disklet_core::config::Config;
 use disklet_core::domain::Format;
-use disklet_core::plan::{Master, Size, Source};
+use disklet_core::plan::{Master, NetworkKey, Size, Source};
 use disklet_core::source::Network;
 
 use super::copies::{self, Origin};
 use super::volumes::{self, Below};
 use super::{Executor, plain_key, servers};
 use crate::failure::{Failure, Result, on_image};
+use crate::libvirt::QemuUser;
 use crate::record::Records;
 use crate::remote::{Login, Reader};
 use crate::verbs::Node;
@@ -116,6 +119,32 @@ impl Executor<'_> {
             Some(Source::Network { key, .. }) => key.as_ref(),
             _ => None,
         };
+        let opener = Opener {
+            config: self.config,
+            user: self.user,
+            watch: self.watch,
+        };
+        opener.open(network, key, self.server_names(), read)
+    }
+}
+
+/// Whoever opens storage at servers, only to read.
+pub(crate) struct Opener<'o> {
+    pub(crate) config: &'o Config,
+    pub(crate) user: Option<QemuUser>,
+    pub(crate) watch: &'o dyn Watch,
+}
+
+impl Opener<'_> {
+    /// Has the bytes of a storage. Names of servers that users gave are looked up and judged
+    /// now.
+    pub(crate) fn open<'h, T>(
+        &self,
+        network: &Network,
+        key: Option<&NetworkKey>,
+        names: impl Iterator<Item = &'h String>,
+        read: impl FnOnce(Arc<dyn Bytes>) -> Result<T>,
+    ) -> Result<T> {
         let login = match key {
             Some(key) => Some(Login {
                 user: &key.user,
@@ -127,7 +156,7 @@ impl Executor<'_> {
         let network = match network {
             // Whoever asks there judges every address.
             Network::Http(_) => network.clone(),
-            _ => servers::pinned_storage(network, self.server_names(), networks)?,
+            _ => servers::pinned_storage(network, names, networks)?,
         };
         let reader = Reader {
             run_dir: Path::new(&self.config.run_dir),

@@ -50,6 +50,7 @@ pub(crate) use launcher::open_socket;
 pub(crate) use leases::{is_cloned, is_needless};
 pub(crate) use live::{ask_to_let_go, enlarge};
 pub(crate) use made::{is_there, made_by, unmake};
+pub(crate) use masters::Opener;
 pub(crate) use nodes::sweep_nodes;
 
 /// What a plan is carried out with.

@@ -132,8 +132,7 @@ impl Node<'_> {
         let end = record.made.iter().position(is_domain);
         let end = end.unwrap_or(record.made.len());
         record.made.splice(end..end, made.iter().cloned());
-        // Whoever was let in before has no right to what the VM gets now.
-        record.take_back(&made);
+        record.take(&made);
         record.begin(&made);
         record.images.extend(plan.images().map(|it| it.to_string()));
         let names = plan.named_images();

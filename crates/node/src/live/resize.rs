@@ -40,6 +40,9 @@ fn grow(node: &Node<'_>, meant: &Meant, args: &ResizeArgs) -> Result<(String, Va
         Growth::To(size) => node
             .grow(&held, record, disk, size, &UntilInterrupted)
             .map_err(of_disk)?,
+        Growth::AsItsUnit => node
+            .grow_as_its_unit(&record, disk, seen.guest, &UntilInterrupted)
+            .map_err(of_disk)?,
     };
     let kept = node.kept_plan(vm.uuid).unwrap_or_default();
     let mut disks = kept["disks"].as_array().into_iter().flatten();
@@ -65,6 +68,7 @@ impl Node<'_> {
         match live::resize(disk, Some(wanted), seen).map_err(|refusal| refused(&refusal))? {
             Growth::Already(size) => Ok(size),
             Growth::To(size) => self.grow(held, record, disk, size, watch),
+            Growth::AsItsUnit => self.grow_as_its_unit(&record, disk, seen.guest, watch),
         }
     }
 
@@ -108,6 +112,35 @@ impl Node<'_> {
         let settled = self.settle(held);
         outcome.and(settled)?;
         Ok(size)
+    }
+
+    /// Told the size that it has, QEMU asks the target for that of the unit, and tells the guest.
+    /// Nothing is begun that would have to be finished: it may be asked at any time.
+    fn grow_as_its_unit(
+        &self,
+        record: &Record,
+        disk: &RunningDisk,
+        before: ByteSize,
+        watch: &dyn Watch,
+    ) -> Result<ByteSize> {
+        let (uuid, target) = (record.uuid, &disk.target);
+        enlarge(self.libvirt, uuid, target, before, watch).map_err(|failure| {
+            match failure.to_string().contains("Cannot grow iSCSI devices") {
+                true => Failure::new(format!(
+                    "its unit has less by now than the {before} that the guest sees"
+                ))
+                .help("make the unit as large as it was: what is beyond its end cannot be read or written"),
+                false => failure,
+            }
+        })?;
+        let size = self.libvirt.capacity(uuid, target)?;
+        if size > before.as_bytes()
+            && let Some(mut plan) = self.kept_plan(uuid)
+        {
+            kept::grow(&mut plan, &disk.name, size);
+            self.keep_view(uuid, &plan)?;
+        }
+        Ok(ByteSize::from_bytes(size))
     }
 
     /// What a file of ours grows by is promised by its pool, or refused.

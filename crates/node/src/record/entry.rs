@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Change;
+use super::leased::now;
 
 /// A VM of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,9 @@ pub(crate) struct Record {
     /// use what they were for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) released: Vec<String>,
+    /// When each lease was taken, by its ID, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) taken: BTreeMap<String, u64>,
     /// What may be there because of it, in the order of making.
     pub(crate) made: Vec<Made>,
     /// Volumes among it that were there as a whole: a guest may have written to them.
@@ -214,13 +218,12 @@ impl Made {
 impl Record {
     /// The record of a VM that is about to be made.
     pub(crate) fn of(plan: &Plan, libvirt: String, made: Vec<Made>) -> Self {
-        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Self {
+        let mut record = Self {
             version: VERSION,
             namespace: plan.namespace.to_string(),
             name: plan.name.to_string(),
             uuid: plan.uuid,
-            created: since_1970.map_or(0, |time| time.as_secs()),
+            created: now(),
             libvirt,
             phase: Phase::Preparing,
             pod: plan.launcher.as_ref().map(|it| it.pod.to_string()),
@@ -236,10 +239,14 @@ impl Record {
                 .map(|share| (share.path.clone(), share.promised_bytes.as_bytes()))
                 .collect(),
             released: Vec::new(),
-            made,
+            taken: BTreeMap::new(),
+            made: Vec::new(),
             whole: BTreeSet::new(),
             changes: Vec::new(),
-        }
+        };
+        record.made.clone_from(&made);
+        record.take(&made);
+        record
     }
 
     /// These are yet to be made, whatever was there before.

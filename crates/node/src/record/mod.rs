@@ -11,6 +11,7 @@
 mod change;
 mod damage;
 mod entry;
+mod leased;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -30,6 +31,7 @@ use crate::interrupt;
 pub(crate) use change::Change;
 use damage::read;
 pub(crate) use entry::{Made, Phase, Record};
+pub(crate) use leased::Leased;
 
 /// The records below a data directory.
 #[derive(Debug, Clone)]

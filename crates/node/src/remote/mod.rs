@@ -152,20 +152,25 @@ fn unread(network: &Network, not_done: NotDone) -> Failure {
     match not_done {
         NotDone::Refused(why) => {
             let help = remedy(&why);
-            failure
+            let is_of_key = is_of_key(&why);
+            let failure = failure
                 .because(io::Error::other(why.trim().to_owned()))
-                .help(help)
-        }
-        NotDone::Lost(error) if is_silence(&error) => Failure::new(format!(
-            "{network} has not answered for {} seconds",
-            PATIENCE.as_secs()
-        ))
-        .help(match network {
-            Network::Rbd(_) => {
-                "see that the cluster runs and can be reached, and that the key is right: a wrong one is not answered at all"
+                .help(help);
+            match is_of_key {
+                true => failure.into_of_key(),
+                false => failure,
             }
-            _ => "see that the server runs and can be reached",
-        }),
+        }
+        NotDone::Lost(error) if is_silence(&error) => {
+            let failure = Failure::new(format!(
+                "{network} has not answered for {} seconds",
+                PATIENCE.as_secs()
+            ));
+            match network {
+                Network::Rbd(_) => failure.into_of_key().help("see that the cluster runs and can be reached, and that the key is right: a wrong one is not answered at all"),
+                _ => failure.help("see that the server runs and can be reached"),
+            }
+        }
         NotDone::Lost(error) => failure.because(error),
     }
 }
@@ -173,7 +178,7 @@ fn unread(network: &Network, not_done: NotDone) -> Failure {
 /// What to do about a server's refusal, by what QEMU's drivers say of it.
 fn remedy(why: &str) -> &'static str {
     let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    if has(&["Authentication", "Operation not permitted"]) {
+    if is_of_key(why) {
         "check the user, and the password or key in its Secret"
     } else if has(&["refused", "reconnect", "No route", "unreachable", "reset"]) {
         "see that the server runs, and that the address and the port are right"
@@ -182,6 +187,11 @@ fn remedy(why: &str) -> &'static str {
     } else {
         "check that the server has this storage, under this name, and lets this machine use it"
     }
+}
+
+fn is_of_key(why: &str) -> bool {
+    let words = ["Authentication", "Operation not permitted"];
+    words.iter().any(|word| why.contains(word))
 }
 
 fn is_silence(error: &io::Error) -> bool {

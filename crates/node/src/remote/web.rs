@@ -72,6 +72,10 @@ fn unopened(error: &PullError) -> Failure {
         _ => error.remedy(),
     };
     let failure = Failure::new(disklet::report::with_causes(error));
+    let failure = match error.kind() {
+        PullErrorKind::Denied => failure.into_of_key(),
+        _ => failure,
+    };
     match help {
         Some(help) => failure.help(help),
         None => failure,

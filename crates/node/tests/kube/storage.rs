@@ -253,13 +253,27 @@ pub(crate) struct Server {
     _process: Tied,
 }
 
+/// A server that is not there for a while.
+pub(crate) struct Away(PathBuf);
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
 impl Server {
     pub(crate) fn start(tenant: &Tenant, kind: &str) -> Self {
+        Self::start_as(tenant, kind, "no")
+    }
+
+    fn start_as(tenant: &Tenant, kind: &str, again: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("disklet-{kind}-{}", tenant.name));
         let mut command = server_on_node(&format!("{kind}.sh"), &directory);
         let address = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
         let address = run(Command::new("kubectl").args(["get", "node", NODE, "-o", address]));
         command.env("SERVER_ADDRESS", &address);
+        command.env("SERVER_AGAIN", again);
         let (process, facts) = Tied::start(&mut command);
         Self {
             facts: serde_json::from_str(&facts).expect("facts"),
@@ -276,6 +290,30 @@ pub(crate) struct Iscsi(Server);
 impl Iscsi {
     pub(crate) fn start(tenant: &Tenant) -> Self {
         Self(Server::start(tenant, "iscsi"))
+    }
+
+    /// One that comes again after it was killed.
+    pub(crate) fn start_lasting(tenant: &Tenant) -> Self {
+        Self(Server::start_as(tenant, "iscsi", "yes"))
+    }
+
+    /// Kills it. It comes again when what is returned is dropped.
+    pub(crate) fn vanish(&self) -> Away {
+        let away = Away(self.0.directory.join("away"));
+        File::create_new(&away.0).expect("it is there");
+        // Nothing else has its control socket, which is named after it.
+        let kill = "for p in /proc/[0-9]*; do
+            tr '\\0' '\\n' <\"$p/environ\" 2>/dev/null | grep -qxF \"TGT_IPC_SOCKET=$1\" || continue
+            [ \"$(cat \"$p/comm\")\" = tgtd ] && kill -KILL \"${p#/proc/}\"; done; true";
+        let socket = self.0.directory.join("control");
+        run(Command::new("sh").args(["-c", kill, "sh"]).arg(socket));
+        away
+    }
+
+    /// What those have to know who come by CHAP, as the target reads it when it comes again.
+    pub(crate) fn password_file(&self) -> &Path {
+        let file = self.0.facts["chap"]["passwordFile"].as_str();
+        Path::new(file.expect("a path"))
     }
 
     /// The node's address, at which it is reached.

@@ -5,6 +5,7 @@
 mod attend;
 mod disks;
 mod free;
+mod logins;
 mod room;
 pub(super) mod servers;
 mod start;

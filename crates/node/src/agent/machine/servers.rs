@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disklet_core::networks::Networks;
@@ -12,6 +13,7 @@ use disklet_core::plan::{Plan, PlannedDisk};
 use disklet_core::source::Servers;
 use uuid::Uuid;
 
+use super::logins::Keyed;
 use super::times::Times;
 use super::{Guest, Machine, Told};
 use crate::knock::{Answer, SOON, knock_where};
@@ -31,6 +33,8 @@ pub(in crate::agent) struct Doubtful {
     /// In words, how its servers do not answer; of one that may be there for the guest
     /// alone nothing.
     lost: Option<String>,
+    /// They are there, and do not let the guest in.
+    refused: bool,
 }
 
 /// What is known of them.
@@ -38,8 +42,10 @@ pub(in crate::agent) struct Doubtful {
 pub(super) struct Asked {
     /// One did not answer the last time. Once is no reason to tell anybody.
     doubted: bool,
-    /// The disks whose servers do not answer.
-    lost: BTreeSet<String>,
+    /// The disks whose servers did not answer the last time, or refused their key.
+    in_doubt: BTreeSet<String>,
+    /// Those of which that was told, and whether their key is refused.
+    lost: BTreeSet<(String, bool)>,
     /// In words, which and how.
     pub(super) missing: Option<String>,
     /// Disks whose servers say nothing to anybody but the guest.
@@ -59,12 +65,19 @@ impl Asked {
     /// Somebody has asked them.
     fn heard(&mut self, doubtful: Vec<Doubtful>) -> News {
         let (mut lost, mut words) = (BTreeSet::new(), Vec::new());
-        for Doubtful { disk, lost: how } in doubtful {
+        self.in_doubt.clear();
+        for Doubtful {
+            disk,
+            lost: how,
+            refused,
+        } in doubtful
+        {
             match how {
                 None => _ = self.closed.insert(disk),
                 Some(how) => {
                     words.push(format!("disk {disk}: {how}"));
-                    lost.insert(disk);
+                    self.in_doubt.insert(disk.clone());
+                    lost.insert((disk, refused));
                 }
             }
         }
@@ -86,8 +99,14 @@ impl Asked {
         News::Lost(words)
     }
 
+    /// A key that is refused is not tried often: some servers count that.
     fn again(&self) -> Duration {
-        if self.doubted { OFTEN } else { SELDOM }
+        let is_refused = !self.lost.is_empty() && self.lost.iter().all(|(_, refused)| *refused);
+        if self.doubted && !is_refused {
+            OFTEN
+        } else {
+            SELDOM
+        }
     }
 }
 
@@ -106,10 +125,30 @@ impl Machine {
             times.ask = Some(Instant::now() + SELDOM);
             return;
         }
+        let mut keyed = Keyed::of(guest.plan.as_ref(), &guest.servers.borrow().in_doubt);
+        let user = match keyed.is_empty() {
+            true => Ok(None),
+            false => self.libvirt().and_then(|libvirt| libvirt.qemu_user()),
+        };
+        // As nobody else they may be refused.
+        let user = user.unwrap_or_else(|_| {
+            keyed.clear();
+            None
+        });
         let (whose, teller) = (guest.uuid, self.teller.clone());
-        let networks = self.shared.config.networks.clone();
+        let shared = Arc::clone(&self.shared);
         let asker = std::thread::Builder::new().spawn(move || {
-            let _ = teller.send(Told::Servers(whose, doubtful(&disks, &networks)));
+            let mut found = doubtful(&disks, &shared.config.networks);
+            keyed.retain(|keyed| !found.iter().any(|it| it.disk == keyed.disk));
+            found.extend(keyed.into_iter().filter_map(|keyed| {
+                let lost = Some(keyed.refused(&shared.config, user)?);
+                Some(Doubtful {
+                    disk: keyed.disk,
+                    lost,
+                    refused: true,
+                })
+            }));
+            let _ = teller.send(Told::Servers(whose, found));
         });
         if let Err(error) = asker {
             tracing::warn!(vm = self.pod.full_name(), "servers are not asked: {error}");
@@ -180,6 +219,7 @@ fn ask((disk, servers, names): &AtServers, networks: &Networks) -> Option<Doubtf
     Some(Doubtful {
         disk: disk.clone(),
         lost: (!is_busy).then(|| format!("{servers} {why}")),
+        refused: false,
     })
 }
 
@@ -195,6 +235,7 @@ mod tests {
         let of = |disk: &&str| Doubtful {
             disk: (*disk).to_owned(),
             lost: Some(how.to_owned()),
+            refused: how == "refused",
         };
         disks.iter().map(of).collect()
     }
@@ -218,6 +259,26 @@ mod tests {
         assert_eq!(asked.heard(Vec::new()), News::Back);
         assert_eq!(asked.heard(Vec::new()), News::Nothing);
         assert_eq!(asked.again(), SELDOM);
+    }
+
+    /// Whoever comes back with another password is not back for the guest.
+    #[test]
+    fn a_key_that_is_refused_is_told_and_tried_seldom() {
+        let mut asked = Asked::default();
+        asked.heard(lost(&["a"], "x"));
+        assert_eq!(Vec::from_iter(&asked.in_doubt), ["a"]);
+        // Also if nobody was told that it was away.
+        let told = News::Lost("disk a: refused".to_owned());
+        assert_eq!(asked.heard(lost(&["a"], "refused")), told);
+        assert_eq!(asked.heard(lost(&["a"], "refused")), News::Nothing);
+        assert_eq!(asked.again(), SELDOM);
+        assert_eq!(Vec::from_iter(&asked.in_doubt), ["a"]);
+        // Away again, which is another thing to do something about.
+        let told = News::Lost("disk a: x".to_owned());
+        assert_eq!(asked.heard(lost(&["a"], "x")), told);
+        assert_eq!(asked.again(), OFTEN);
+        assert_eq!(asked.heard(Vec::new()), News::Back);
+        assert!(asked.in_doubt.is_empty());
     }
 
     #[test]

@@ -275,6 +275,7 @@ mod tests {
             image_names: BTreeMap::new(),
             promised: BTreeMap::new(),
             released: Vec::new(),
+            taken: BTreeMap::new(),
             made: Vec::new(),
             whole: BTreeSet::new(),
             changes: Vec::new(),
