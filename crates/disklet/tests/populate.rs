@@ -11,13 +11,15 @@ mod scratch;
 mod server;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use scratch::Scratch;
-use server::{Reply, Server};
+use scratch::{Scratch, wait_until};
+use server::{Reply, Server, nobody};
 
 const TAG: &str = "\"one\"";
 
@@ -206,6 +208,55 @@ fn progress_is_told_in_lines_for_programs() {
     let told = String::from_utf8(output.stderr).unwrap();
     let last: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(last.is_object(), "{told}");
+}
+
+#[test]
+fn whoever_asks_hears_how_far_it_is() {
+    let scratch = Scratch::new("populate-metrics");
+    let server = Server::start(|request| {
+        let file = Reply::file(request, &vec![5; 4 << 20], TAG);
+        match request.headers.contains_key("range") {
+            false => file.dropped_at(1 << 20),
+            true => file.stalled_at(1 << 20),
+        }
+    });
+    let address = nobody();
+    let address = address
+        .trim_start_matches("http://")
+        .trim_end_matches("/x.img");
+    let more = format!("--target out.img --metrics-listen {address}");
+    let mut command = command(&scratch, &server.url("/disk"), &more);
+    let mut running = command.stderr(Stdio::null()).spawn().unwrap();
+    let asked = || -> String {
+        let Ok(mut stream) = TcpStream::connect(address) else {
+            return String::new();
+        };
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    wait_until("half of it has come", || {
+        asked().contains("\ndisklet_populate_fetched_bytes_total 2097152\n")
+    });
+    let answer = asked();
+    assert!(
+        answer.contains("\ndisklet_populate_total_bytes 4194304\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("\ndisklet_populate_notices_total 1\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("\ndisklet_populate_disk_bytes_total "),
+        "{answer}"
+    );
+    let taken = format!("--target two.img --metrics-listen {address}");
+    let told = refused(&scratch, &server.url("/disk"), &taken);
+    assert!(told.contains("cannot listen at"), "{told}");
+    running.kill().unwrap();
+    running.wait().unwrap();
 }
 
 /// Whoever has it open would go on with a file that has no name any more.

@@ -5,6 +5,10 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
+#[path = "upload/kills.rs"]
+mod kills;
+#[path = "upload/proxy.rs"]
+mod proxy;
 #[path = "image/scratch.rs"]
 mod scratch;
 #[path = "upload/serving.rs"]
@@ -77,6 +81,12 @@ fn a_device_that_was_filled_half_way_has_no_beginning_and_is_gone_on_with() {
     assert_eq!(answer.status, 201, "{answer:?}");
     assert_eq!(serving.ends(), Some(0));
     assert!(device.bytes() == upload);
+}
+
+#[test]
+#[ignore = "takes its time"]
+fn a_gibibyte_goes_on_after_twenty_kills() {
+    kills::killed_and_gone_on_with(1 << 30, 20, "none");
 }
 
 /// A small filesystem of its own.

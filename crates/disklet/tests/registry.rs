@@ -7,6 +7,8 @@
 
 #[path = "registry/bombs.rs"]
 mod bombs;
+#[path = "registry/faults.rs"]
+mod faults;
 #[path = "registry/images.rs"]
 mod images;
 #[path = "registry/parts.rs"]

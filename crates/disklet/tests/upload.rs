@@ -6,10 +6,22 @@
     reason = "where a helper cannot go on, the test has failed"
 )]
 
+#[path = "upload/claims.rs"]
+mod claims;
+#[path = "upload/faults.rs"]
+mod faults;
+#[path = "upload/frames.rs"]
+mod frames;
+#[path = "upload/kills.rs"]
+mod kills;
+#[path = "upload/proxy.rs"]
+mod proxy;
 #[path = "image/scratch.rs"]
 mod scratch;
 #[path = "upload/serving.rs"]
 mod serving;
+#[path = "upload/tls.rs"]
+mod tls;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -186,6 +198,21 @@ fn each_refusal_has_its_status_and_leaves_nothing() {
 }
 
 #[test]
+fn a_server_tells_how_far_an_upload_is_in_lines_for_programs() {
+    let scratch = Scratch::new("upload-told");
+    let mut serving = Serving::start(&scratch, "out.img", "--progress json");
+    let digest = format!("X-Checksum-Sha256: {}", sha256(&[7; 1 << 20]));
+    assert_eq!(serving.put(&[7; 1 << 20], &digest).status, 201);
+    assert_eq!(serving.ends(), Some(0));
+    let told = serving.told();
+    let last: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&last["done"], &last["total"]),
+        (&(1 << 20).into(), &(1 << 20).into())
+    );
+}
+
+#[test]
 fn of_two_uploads_one_is_refused() {
     let scratch = Scratch::new("upload-two");
     let mut serving = Serving::start(&scratch, "out.img", "--keep-serving");
@@ -307,10 +334,19 @@ fn a_rest_of_another_file_does_not_become_a_disk() {
     assert_eq!(serving.put(&[5; 8 << 20], "").status, 201);
 }
 
+#[test]
+fn whoever_is_killed_goes_on() {
+    for compress in ["none", "zstd"] {
+        kills::killed_and_gone_on_with(48 << 20, 6, compress);
+    }
+}
+
 fn client(scratch: &Scratch, file: &str, url: &str, more: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_disklet"));
     command.args(["upload", file, url, "--token-file", "token"]);
     command.args(more.split_whitespace());
+    command.env("KUBECONFIG", scratch.path("none"));
+    command.env_remove("KUBERNETES_SERVICE_HOST");
     command.current_dir(scratch.path("")).output().unwrap()
 }
 
@@ -345,7 +381,7 @@ fn our_client_sends_goes_on_and_says_what_is_wrong() {
     let url = format!("http://{}/upload", serving.address);
     for (file, address, words) in [
         ("over.qcow2", url.as_str(), "backing file"),
-        ("disk.raw", "pvc/name", "claims cannot be named yet"),
+        ("disk.raw", "pvc/name", "no kubeconfig"),
         ("disk.raw", "http://host.example/upload", "not encrypted"),
         ("nothing.raw", url.as_str(), "cannot be read"),
     ] {

@@ -17,6 +17,7 @@ mod carrier;
 mod decode;
 mod disk;
 mod expected;
+mod frames;
 mod inflow;
 mod learn;
 mod parked;
@@ -32,6 +33,7 @@ mod window;
 
 pub use action::{Action, Carry};
 pub use decode::{Unwrap, Unwrapped, Wrapping};
+pub use frames::Framer;
 pub use parts::{Follower, Keeper, Mark, Parts};
 pub use placer::Placer;
 

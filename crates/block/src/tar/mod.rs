@@ -130,14 +130,19 @@ impl<R: Read> Tar<R> {
         }
     }
 
-    /// Reads to the end of everything; the reader, and what it may still cost.
-    pub fn finish(mut self) -> Result<(R, Allowance)> {
+    /// What it reads from.
+    pub fn into_reader(self) -> R {
+        self.reader
+    }
+
+    /// Reads to the end of everything; what another archive may still cost.
+    pub fn finish(&mut self) -> Result<Allowance> {
         while self.next_entry()?.is_some() {}
         // As archives are made, blocks of zeroes follow.
         let mut buffer = vec![0; 64 << 10];
         loop {
             match self.read(&mut buffer)? {
-                0 => return Ok((self.reader, self.allowance)),
+                0 => return Ok(self.allowance),
                 length => self.passes(length as u64)?,
             }
         }

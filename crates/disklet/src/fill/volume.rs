@@ -35,6 +35,8 @@ pub struct Standing {
     pub tag: Option<String>,
     /// Why it begins at the beginning, if it does.
     pub reason: &'static str,
+    /// Of what the volume is filled with, if it is.
+    pub digest: Option<Sha256>,
 }
 
 /// Where an upload is.
@@ -372,6 +374,7 @@ pub(super) fn standing(state: Option<&State>) -> Standing {
         total: None,
         tag: None,
         reason,
+        digest: None,
     };
     match state {
         None => told(
@@ -381,6 +384,7 @@ pub(super) fn standing(state: Option<&State>) -> Standing {
         Some(State::Completing(_)) => told(Stage::Filling, "all of it has come"),
         Some(State::Done(complete)) => Standing {
             disk: complete.size,
+            digest: Some(complete.digest()),
             ..told(Stage::Done, "the volume is filled")
         },
         Some(State::Filling(filling)) => Standing {

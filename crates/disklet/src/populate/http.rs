@@ -3,11 +3,10 @@
 use std::io::{self, Read};
 
 use clap::Args as ClapArgs;
-use disklet::pull::{Order as PullOrder, Origin, Teller, read_once};
-use disklet_block::convert::Unwatched;
+use disklet::pull::{Origin, read_once};
 use disklet_core::images::{Address, Pem};
 
-use super::{Failure, TargetArgs};
+use super::{Failure, PatienceArgs, TargetArgs};
 
 /// Fill a volume with a file of a web server
 ///
@@ -27,9 +26,8 @@ pub(super) struct HttpArgs {
     /// Certificates of the authorities to trust, instead of the system's
     #[arg(long, value_name = "FILE")]
     ca_file: Option<String>,
-    /// How often in a row to try to go on after a lost connection
-    #[arg(long, value_name = "TIMES", default_value_t = PullOrder::RETRIES)]
-    retries: u32,
+    #[command(flatten)]
+    patience: PatienceArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -44,15 +42,21 @@ pub(super) fn populate(args: &HttpArgs) -> Result<String, Failure> {
     // Before anything is fetched.
     order.check()?;
     let address = address(args)?;
-    let teller = Teller::new(args.target.progress);
+    let counting = args.target.counting()?;
     let knows_its_end = order.digest.is_some();
-    let filled = read_once(&address, args.retries, knows_its_end, &teller, |file| {
-        let stream: &mut (dyn Read + Send) = file.stream;
-        order
-            .fill(io::BufReader::new(stream), &Unwatched)
-            .map_err(Failure::from)
-    });
-    teller.end();
+    let filled = read_once(
+        &address,
+        args.patience.retries,
+        knows_its_end,
+        &counting,
+        |file| {
+            let stream: &mut (dyn Read + Send) = file.stream;
+            order
+                .fill(io::BufReader::new(stream), &counting)
+                .map_err(Failure::from)
+        },
+    );
+    counting.end();
     Ok(args.target.told(&filled?))
 }
 
@@ -70,5 +74,6 @@ fn address(args: &HttpArgs) -> Result<Address, Failure> {
         .clone_from(&args.credentials_file);
     let authorities = args.ca_file.iter().cloned().map(Pem::File);
     transport.tls.authorities.extend(authorities);
+    args.patience.apply(transport);
     Ok(*address)
 }

@@ -1,22 +1,27 @@
 //! `disklet populate`: fills a volume, and is done.
 
 mod http;
+mod metrics;
 mod registry;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 use disklet::fill::{Before, FillError, Filled, Order};
 use disklet::progress::ProgressForm;
-use disklet::pull::PullError;
+use disklet::pull::{Order as PullOrder, PullError};
 use disklet::report::{print, with_causes};
 use disklet::shown::short_size;
+use disklet_core::images::Transport;
 use disklet_core::names::Sha256;
 use disklet_core::units::{ByteSize, parse_quantity};
 
 use http::HttpArgs;
+use metrics::Counting;
 use registry::RegistryArgs;
 
 /// Fill a volume with a disk, and end when that is durable
@@ -64,6 +69,26 @@ struct TargetArgs {
     /// How to tell how far it has come
     #[arg(long, value_enum, default_value_t = ProgressForm::Auto)]
     progress: ProgressForm,
+    /// Where to tell at /metrics how far it has come
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<SocketAddr>,
+}
+
+/// How long a server is waited for.
+#[derive(Debug, ClapArgs)]
+struct PatienceArgs {
+    /// How often in a row to try to go on after a lost connection
+    #[arg(long, value_name = "TIMES", default_value_t = PullOrder::RETRIES)]
+    retries: u32,
+    /// How long nothing may come before a connection counts as lost
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    stall_timeout: u64,
+}
+
+impl PatienceArgs {
+    fn apply(&self, transport: &mut Transport) {
+        transport.stall_timeout = Duration::from_secs(self.stall_timeout);
+    }
 }
 
 impl TargetArgs {
@@ -78,6 +103,10 @@ impl TargetArgs {
             most: self.max_size,
             scratch: self.scratch_dir.clone(),
         }
+    }
+
+    fn counting(&self) -> Result<Counting, Failure> {
+        Counting::begin(self.progress, self.metrics_listen)
     }
 
     fn told(&self, filled: &Filled) -> String {

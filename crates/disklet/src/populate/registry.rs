@@ -3,11 +3,10 @@
 use std::io::{self, Read};
 
 use clap::Args as ClapArgs;
-use disklet::pull::{Order as PullOrder, Registry, Teller, read_image_once};
-use disklet_block::convert::Unwatched;
+use disklet::pull::{Registry, read_image_once};
 use disklet_core::images::Reference;
 
-use super::{Failure, TargetArgs};
+use super::{Failure, PatienceArgs, TargetArgs};
 use crate::registry::RegistryOptions;
 
 /// Fill a volume with the disk inside a container image
@@ -27,9 +26,8 @@ pub(super) struct RegistryArgs {
     target: TargetArgs,
     #[command(flatten)]
     options: RegistryOptions,
-    /// How often in a row to try to go on after a lost connection
-    #[arg(long, value_name = "TIMES", default_value_t = PullOrder::RETRIES)]
-    retries: u32,
+    #[command(flatten)]
+    patience: PatienceArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -47,15 +45,16 @@ pub(super) fn populate(args: &RegistryArgs) -> Result<String, Failure> {
     let order = args.target.order();
     // Before anything is fetched.
     order.check()?;
-    let registry = args.options.apply(Registry::of(args.image.clone()));
-    let teller = Teller::new(args.target.progress);
-    let filled = read_image_once(&registry, args.retries, &teller, |file| {
+    let mut registry = args.options.apply(Registry::of(args.image.clone()));
+    args.patience.apply(&mut registry.transport);
+    let counting = args.target.counting()?;
+    let filled = read_image_once(&registry, args.patience.retries, &counting, |file| {
         let stream: &mut (dyn Read + Send) = file.stream;
         order
-            .fill(io::BufReader::new(stream), &Unwatched)
+            .fill(io::BufReader::new(stream), &counting)
             .map_err(Failure::from)
     });
-    teller.end();
+    counting.end();
     let (filled, image) = filled?;
     Ok(format!("{}{image}\n", args.target.told(&filled)))
 }

@@ -123,6 +123,9 @@ pub(super) fn standing(standing: &Standing, is_busy: bool, last: Option<&Refusal
     if let Some(tag) = &standing.tag {
         tell("upload-tag", tag.clone());
     }
+    if let Some(digest) = &standing.digest {
+        tell("upload-digest", format!("sha256:{digest}"));
+    }
     if let Some(last) = last {
         // For whoever was still sending when it was said.
         tell(

@@ -10,8 +10,6 @@ use hyper::body::{Bytes, Incoming};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::metrics::Metrics;
-
 /// So many pieces wait to be read, of what the connection reads at once.
 const WAITING: usize = 8;
 
@@ -71,7 +69,7 @@ impl Feeder {
         body: &mut Incoming,
         patience: Duration,
         mut ending: watch::Receiver<bool>,
-        metrics: &Metrics,
+        count: impl Fn(usize),
     ) {
         let told = async {
             let _ = ending.wait_for(|ends| *ends).await;
@@ -93,7 +91,7 @@ impl Feeder {
                 Ok(Some(Err(_))) => return self.lose(Lost::Connection).await,
                 Err(_) => return self.lose(Lost::Stalled).await,
             };
-            metrics.received(piece.len());
+            count(piece.len());
             if !piece.is_empty() && self.pieces.send(Ok(piece)).await.is_err() {
                 return;
             }

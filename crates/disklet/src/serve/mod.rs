@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 use disklet::fill::{Before, FillError, Order, Volume};
+use disklet::progress::ProgressForm;
 use disklet_core::units::{ByteSize, parse_quantity};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -91,6 +92,9 @@ struct UploadArgs {
     /// How long nothing may come of an upload before it counts as lost
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     stall_timeout: u64,
+    /// How to tell how far an upload has come
+    #[arg(long, value_enum, default_value_t = ProgressForm::Auto)]
+    progress: ProgressForm,
 }
 
 const EXAMPLES: &str = "\
@@ -203,6 +207,7 @@ impl UploadArgs {
             volume,
             token,
             Duration::from_secs(self.stall_timeout),
+            self.progress,
             ending.clone(),
         );
         let uploads = Arc::new(uploads);

@@ -1,10 +1,11 @@
 //! One volume, and whoever fills it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use disklet::fill::{Coming, FillError, Filled, Stage, Standing, Volume};
+use disklet::progress::{Progress, ProgressForm};
+use disklet_block::convert::Watch as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
@@ -28,10 +29,10 @@ pub(super) struct Uploads {
     standing: Arc<Mutex<Standing>>,
     token: Token,
     patience: Duration,
+    form: ProgressForm,
     ending: watch::Receiver<bool>,
     /// What was said to whoever came last.
     last: Mutex<Option<Refusal>>,
-    is_done: AtomicBool,
     done: Notify,
     metrics: Arc<Metrics>,
 }
@@ -41,11 +42,11 @@ impl Uploads {
         volume: Volume,
         token: Token,
         patience: Duration,
+        form: ProgressForm,
         ending: watch::Receiver<bool>,
     ) -> Self {
-        let is_done = volume.filled().is_some();
         let metrics = Arc::new(Metrics::new());
-        if is_done {
+        if volume.filled().is_some() {
             metrics.set_filled();
         }
         Self {
@@ -53,9 +54,9 @@ impl Uploads {
             volume: Arc::new(Turn::new(volume)),
             token,
             patience,
+            form,
             ending,
             last: Mutex::new(None),
-            is_done: AtomicBool::new(is_done),
             done: Notify::new(),
             metrics,
         }
@@ -69,7 +70,7 @@ impl Uploads {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.is_done.load(Ordering::Relaxed)
+        self.look().stage == Stage::Done
     }
 
     /// When nobody fills the volume any more.
@@ -77,7 +78,7 @@ impl Uploads {
         drop(self.volume.lock().await);
     }
 
-    pub(super) async fn respond(&self, request: Request<Incoming>) -> Answer {
+    pub(super) async fn respond(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
         let as_json = asked::wants_json(request.headers());
         match self.judged(request).await {
             Ok(answer) => answer,
@@ -88,7 +89,7 @@ impl Uploads {
         }
     }
 
-    async fn judged(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn judged(self: &Arc<Self>, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let is_looking = matches!(*request.method(), Method::GET | Method::HEAD);
         match request.uri().path() {
             "/healthz" if is_looking => Ok(plain(StatusCode::OK, "ok")),
@@ -129,12 +130,24 @@ impl Uploads {
         standing.clone()
     }
 
-    async fn put(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        let (mut volume, coming) = self.admit(request.headers())?;
+    async fn put(self: &Arc<Self>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let (volume, coming) = self.admit(request.headers())?;
         self.metrics.begun();
         self.remember(None);
-        let mut body = request.into_body();
+        // Whoever has sent all of it may be gone before it is durable: it is the disk
+        // nevertheless.
+        let taken = Arc::clone(self).take(volume, coming, request.into_body());
+        tokio::spawn(taken).await.unwrap_or_else(|_| Err(failed()))
+    }
+
+    async fn take(
+        self: Arc<Self>,
+        mut volume: OwnedMutexGuard<Volume>,
+        coming: Coming,
+        mut body: Incoming,
+    ) -> Result<Answer, Refusal> {
         let (feeder, reader, loss) = pipe();
+        let progress = Progress::new(coming.total, self.form).beginning_at(coming.from);
         let metrics = Arc::clone(&self.metrics);
         let filling = tokio::task::spawn_blocking(move || {
             let outcome = volume.fill(&coming, reader, &*metrics);
@@ -144,8 +157,12 @@ impl Uploads {
         // Until the end of the one or of the other.
         let ending = self.ending.clone();
         feeder
-            .feed(&mut body, self.patience, ending, &self.metrics)
+            .feed(&mut body, self.patience, ending, |bytes| {
+                self.metrics.received(bytes);
+                progress.advance(bytes as u64);
+            })
             .await;
+        progress.end();
         let outcome = match filling.await {
             Ok(outcome) => outcome,
             Err(_) => return Err(failed()),
@@ -192,7 +209,6 @@ impl Uploads {
     fn conclude(&self, outcome: Result<Filled, FillError>, loss: &Loss) -> Result<Answer, Refusal> {
         match (outcome, loss.get()) {
             (Ok(filled), _) => {
-                self.is_done.store(true, Ordering::Relaxed);
                 self.metrics.set_filled();
                 self.done.notify_waiters();
                 self.done.notify_one();

@@ -1,24 +1,30 @@
 //! `disklet upload`: sends a disk to whoever fills a volume with it.
 
+mod claim;
 mod client;
 mod file;
+mod source;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use disklet::progress::ProgressForm;
 use disklet::report::print;
 use disklet_core::url::{Scheme, Url};
 
-use client::Client;
+use claim::ClusterArgs;
+use client::{Client, token_of};
 use file::Upload;
+use source::Compress;
 
 /// Send a disk to `disklet serve upload`
 ///
-/// The file goes as it is: qcow2 or raw, inside gzip, xz or zstd or not. It is read once
-/// before, for its checksum, which the server demands of what has come. A lost connection
+/// The file goes as it is: qcow2 or raw, inside gzip, xz or zstd or not. A raw disk with
+/// holes goes as zstd frames, in which holes take no room. It is read once before, for the
+/// checksum, which the server demands of what has come. A lost connection
 /// is taken up again where the server says; so is an upload that was killed, when the same
 /// command is run again.
 #[derive(Debug, ClapArgs)]
@@ -26,9 +32,12 @@ use file::Upload;
 pub(crate) struct UploadArgs {
     /// The file
     file: PathBuf,
-    /// Where to send it, https://HOST[:PORT]/upload
+    /// Where to send it: https://HOST[:PORT]/upload, or pvc/NAME for the pod that fills
+    /// a claim, which is reached through the API server
+    #[arg(value_name = "URL|pvc/NAME")]
     url: String,
-    /// A file with the token of the upload
+    /// A file with the token of the upload [default: of a claim, what its pod's Secret
+    /// has]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Certificates of the authorities to trust, instead of the system's
@@ -38,17 +47,26 @@ pub(crate) struct UploadArgs {
     /// is for this machine only
     #[arg(long)]
     plain_http: bool,
+    /// Whether to send the file as zstd frames: what is lost goes on where a frame ends
+    #[arg(long, value_enum, default_value_t = Compress::Auto)]
+    compress: Compress,
     /// How often in a row to try to go on after a lost connection
     #[arg(long, value_name = "TIMES", default_value_t = 10)]
     retries: u32,
+    /// How long nothing may come or go before a connection counts as lost
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    stall_timeout: u64,
     /// How to tell how far it has come
     #[arg(long, value_enum, default_value_t = ProgressForm::Auto)]
     progress: ProgressForm,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   disklet upload disk.qcow2 https://host.example:8443/upload --token-file token --ca-file ca.crt
+  disklet upload disk.qcow2 pvc/debian -n team --ca-file ca.crt
 
 Exit code: 0 the volume is filled, durably; 1 it is not; 2 wrong usage.";
 
@@ -100,13 +118,20 @@ pub(crate) fn run(args: &UploadArgs) -> ExitCode {
 }
 
 fn upload(args: &UploadArgs) -> Result<String, Failure> {
-    if args.url.starts_with("pvc/") {
-        return Err(Failure::new("claims cannot be named yet")
-            .help("run disklet serve upload in a pod with the claim, and give its address"));
-    }
-    let url = address(args)?;
-    let client = Client::new(&url, args.token_file.as_deref(), args.ca_file.as_deref())?;
-    let upload = Upload::open(&args.file)?;
+    let token = args.token_file.as_deref().map(token_of).transpose()?;
+    let (url, at, token) = match args.url.strip_prefix("pvc/") {
+        None => (address(args)?, None, token),
+        Some(claim) => {
+            let way = claim::reach(claim, &args.cluster, token.is_none())?;
+            let url = Url::parse(&way.url).map_err(|why| {
+                Failure::new(format!("claim {claim}: the address of its pod {why}"))
+            })?;
+            (url, Some(way.at), token.or(way.token))
+        }
+    };
+    let stall = Duration::from_secs(args.stall_timeout);
+    let client = Client::new(&url, at, token.as_ref(), args.ca_file.as_deref(), stall)?;
+    let upload = Upload::open(&args.file, args.compress)?;
     let told = upload.send(&client, args.retries, args.progress)?;
     Ok(format!("{}: {told}\n", args.file.display()))
 }

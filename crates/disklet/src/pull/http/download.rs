@@ -277,7 +277,9 @@ impl<'d> Download<'d> {
     /// Goes on with an answer, if it is of the same file.
     fn take_up(&mut self, answer: Answer) -> Result<(), PullError> {
         let is_rest = answer.from == self.offset;
-        let same_length = self.total.is_none() || self.total == answer.total;
+        // Who sends all of it need not say how long it is.
+        let lengths = self.total.zip(answer.total);
+        let same_length = lengths.is_none_or(|(old, new)| old == new);
         let same_tag = match (&self.validator, &answer.validator) {
             // Whoever sends it need not be the same.
             _ if self.client.is_by_digest() => true,

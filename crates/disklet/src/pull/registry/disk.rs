@@ -131,12 +131,20 @@ impl<'d> Disk<'d> {
 
 impl Read for Disk<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = match &mut self.course {
+        let read = match &mut self.course {
             _ if buffer.is_empty() => return Ok(0),
-            Course::Single(blob) => blob.read(buffer)?,
-            Course::Layers(layers) => layers.read(buffer)?,
+            Course::Single(blob) => blob.read(buffer),
+            Course::Layers(layers) => layers.read(buffer),
             Course::Done => return Ok(0),
             Course::Failed => return Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        let length = match read {
+            Ok(length) => length,
+            Err(error) => {
+                // Whoever reads on gets no other end of it.
+                self.course = Course::Failed;
+                return Err(error);
+            }
         };
         if length == 0 {
             self.complete()?;
@@ -161,7 +169,12 @@ impl<'d> Layers<'d> {
                     None => return Ok(Scanned::All),
                 },
             };
-            while let Some(entry) = tar.next_entry().map_err(|error| self.unread(error))? {
+            loop {
+                let entry = match tar.next_entry() {
+                    Ok(Some(entry)) => entry,
+                    Ok(None) => break,
+                    Err(error) => return Err(self.damaged(tar, error)),
+                };
                 let node = node_of(entry.kind);
                 let verdict = self.finder.entry(&entry.path, node);
                 if self.judged(verdict)? == Verdict::Take {
@@ -169,9 +182,11 @@ impl<'d> Layers<'d> {
                     return Ok(Scanned::Found);
                 }
             }
-            let (unwrapped, left) = tar.finish().map_err(|error| self.unread(error))?;
-            self.allowance = left;
-            let blob = unwrapped.into_reader();
+            self.allowance = match tar.finish() {
+                Ok(left) => left,
+                Err(error) => return Err(self.damaged(tar, error)),
+            };
+            let blob = tar.into_reader().into_reader();
             blob.demand()
                 .map_err(|error| self.unread(BlockError::io("the layer", error)))?;
             let outlook = self.finder.layer_ends();
@@ -192,8 +207,15 @@ impl<'d> Layers<'d> {
         let Some(tar) = &mut self.current else {
             return Ok(0);
         };
-        let read = tar.read_data(buffer);
-        read.map_err(|error| self.why.keep(self.unread(error)))
+        let error = match tar.read_data(buffer) {
+            Ok(length) => return Ok(length),
+            Err(error) => error,
+        };
+        let told = match self.current.take() {
+            Some(tar) => self.damaged(tar, error),
+            None => self.unread(error),
+        };
+        Err(self.why.keep(told))
     }
 
     fn judged<T>(&self, outcome: std::result::Result<T, Problem>) -> Result<T> {
@@ -204,6 +226,22 @@ impl<'d> Layers<'d> {
         match self.finder.finish() {
             Err(problem) => told(&self.name, &problem),
             Ok(path) => unsound(format!("{}: {path} was lost", self.name)),
+        }
+    }
+
+    /// A layer that makes no sense. If it is not the registry's, that is why; so the rest
+    /// of it is read, unless it is too much.
+    fn damaged(&self, tar: Tar<Unwrapped<Blob<'d>>>, error: BlockError) -> PullError {
+        let is_too_much = error.kind() == ErrorKind::Limit;
+        let told = self.unread(error);
+        if told.kind() != PullErrorKind::Unsound || is_too_much {
+            return told;
+        }
+        let blob = tar.into_reader().into_reader();
+        let is_right = blob.demand();
+        match self.why.take() {
+            Some(why) if is_right.is_err() && why.kind() == PullErrorKind::Digest => why,
+            _ => told,
         }
     }
 
