@@ -224,7 +224,7 @@ impl Node<'_> {
             None => BTreeMap::new(),
         };
         self.refuse_beyond_pools(plan, &stays)?;
-        let mut record = Record::of(plan, self.libvirt.address()?, made);
+        let mut record = Record::of(plan, self.libvirt.address()?, &made);
         if let Some(before) = before {
             record.created = before.created;
             record.whole.clone_from(&before.whole);

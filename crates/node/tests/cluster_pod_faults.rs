@@ -349,7 +349,7 @@ fn blank<'a>(sectors: usize) -> Row<'a> {
 }
 
 /// A disk with these records, and nothing behind them.
-fn history(rows: &[Row]) -> Vec<u8> {
+fn history(rows: &[Row<'_>]) -> Vec<u8> {
     let mut disk = Vec::new();
     for (boot, first, count) in rows {
         for record in *first..first + count {
@@ -381,7 +381,7 @@ fn guests_one_after_the_other_are_seen_in_their_history() {
 
 #[test]
 fn a_vm_that_runs_twice_is_seen_in_its_history() {
-    let all: &[(&[Row], &str)] = &[
+    let all: &[(&[Row<'_>], &str)] = &[
         // The older one ends before the younger one, and after it.
         (
             &[("a", 0, 105), blank(GAP - 5), ("b", 0, 52)],

@@ -196,7 +196,7 @@ fn is_of_certificates(error: &ureq::Error) -> bool {
         ureq::Error::Rustls(_) => true,
         ureq::Error::Io(error) => {
             let inner = error.get_ref();
-            inner.is_some_and(|inner| inner.is::<rustls::Error>())
+            inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>)
         }
         _ => false,
     }

@@ -179,7 +179,7 @@ fn what_was_falsified_is_said_to_be_so_also_where_it_cannot_be_unpacked() {
         scratch.tool(tool, options);
         let packed = scratch.read(name);
         let mut content = Content::default();
-        content.image("latest", &[packed.clone()]);
+        content.image("latest", std::slice::from_ref(&packed));
         let mut other = packed.clone();
         let middle = other.len() / 2;
         other[middle] ^= 0x10;

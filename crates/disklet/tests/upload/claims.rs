@@ -177,11 +177,13 @@ fn accept(key: &str) -> String {
 
 fn send(stream: &mut TcpStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
     let length = u16::try_from(bytes.len()).unwrap();
-    let mut frame = vec![0x80 | kind, 126];
-    frame.extend_from_slice(&length.to_be_bytes());
-    if length < 126 {
-        frame.truncate(1);
-        frame.push(length as u8);
+    let mut frame = vec![0x80 | kind];
+    match u8::try_from(length) {
+        Ok(short) if short < 126 => frame.push(short),
+        _ => {
+            frame.push(126);
+            frame.extend_from_slice(&length.to_be_bytes());
+        }
     }
     frame.extend_from_slice(bytes);
     stream.write_all(&frame)
@@ -200,7 +202,7 @@ fn receive(stream: &mut TcpStream) -> io::Result<(u8, Vec<u8>)> {
     stream.read_exact(&mut length[8 - long..])?;
     let length = match long {
         0 => usize::from(head[1] & 0x7f),
-        _ => u64::from_be_bytes(length) as usize,
+        _ => usize::try_from(u64::from_be_bytes(length)).unwrap(),
     };
     let mut mask = [0; 4];
     stream.read_exact(&mut mask)?;

@@ -13,7 +13,7 @@ const SIZE: usize = 24 << 20;
 /// Bytes of which every MiB is another.
 fn bytes() -> Vec<u8> {
     let word = |at: u32| (at.wrapping_mul(0x9e37_79b9) >> 7).to_le_bytes();
-    let words = (0..).map(word).flatten();
+    let words = (0..).flat_map(word);
     words.take(SIZE).collect()
 }
 

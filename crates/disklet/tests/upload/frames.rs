@@ -15,7 +15,7 @@ fn disk(scratch: &Scratch, mebibytes: u64, data: &[(u64, usize)]) {
     let file = File::create(scratch.path("disk.raw")).unwrap();
     file.set_len(mebibytes * MIB).unwrap();
     for (at, length) in data {
-        let noise: Vec<u8> = (0..(length * 1024 * 1024 / 4) as u32)
+        let noise: Vec<u8> = (0..u32::try_from(length * 1024 * 1024 / 4).unwrap())
             .flat_map(|word| {
                 word.wrapping_add(7)
                     .wrapping_mul(0x9e37_79b9)

@@ -15,7 +15,7 @@ struct Dice(u64);
 impl Dice {
     fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        Self(now.as_nanos() as u64 | 1)
+        Self(now.as_secs() ^ u64::from(now.subsec_nanos()) << 20 | 1)
     }
 
     fn below(&mut self, most: usize) -> usize {
@@ -40,8 +40,8 @@ pub(crate) fn killed_and_gone_on_with(size: usize, rounds: usize, compress: &str
     let scratch = Scratch::new(&format!("upload-kills-{compress}"));
     let mut dice = Dice::new();
     let seed = dice.0;
-    let noise: Vec<u8> = (0..size / 4)
-        .flat_map(|at| (at as u32).wrapping_mul(0x9e37_79b9).to_le_bytes())
+    let noise: Vec<u8> = (0..u32::try_from(size / 4).unwrap())
+        .flat_map(|at| at.wrapping_mul(0x9e37_79b9).to_le_bytes())
         .collect();
     fs::write(scratch.path("disk.raw"), &noise).unwrap();
     let mut reached = 0;

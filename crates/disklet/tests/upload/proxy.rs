@@ -1,5 +1,7 @@
 //! Somebody between a client and a server of uploads, who does harm to what is sent.
 
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -217,7 +217,7 @@ impl Made {
 
 impl Record {
     /// The record of a VM that is about to be made.
-    pub(crate) fn of(plan: &Plan, libvirt: String, made: Vec<Made>) -> Self {
+    pub(crate) fn of(plan: &Plan, libvirt: String, made: &[Made]) -> Self {
         let mut record = Self {
             version: VERSION,
             namespace: plan.namespace.to_string(),
@@ -240,12 +240,11 @@ impl Record {
                 .collect(),
             released: Vec::new(),
             taken: BTreeMap::new(),
-            made: Vec::new(),
+            made: made.to_vec(),
             whole: BTreeSet::new(),
             changes: Vec::new(),
         };
-        record.made.clone_from(&made);
-        record.take(&made);
+        record.take(made);
         record
     }
 

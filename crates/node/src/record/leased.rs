@@ -163,7 +163,7 @@ mod tests {
         // One that an older version has written does not know.
         record.made = vec![one.clone()];
         assert_eq!(record.taken(&one), None);
-        record.take(&[one.clone()]);
+        record.take(std::slice::from_ref(&one));
         assert!(record.taken(&one).unwrap() > 0);
         record.taken.values_mut().for_each(|since| *since = 7);
 
@@ -176,7 +176,7 @@ mod tests {
         // What was given up and is had again is new.
         record.made.retain(|made| *made == two);
         record.made.push(one.clone());
-        record.take(&[one.clone()]);
+        record.take(std::slice::from_ref(&one));
         assert!(record.taken(&one).unwrap() > 7);
 
         // A VM that is started again has given up all but what its overlays stand on.
