@@ -111,6 +111,73 @@ fn a_guest_reads_a_file_of_a_web_server() {
     assert_direct(&machine, "net-http", &[disks::web(server, "http")]);
 }
 
+/// The guest's own commands go through to the unit, whose first line it reads so.
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_guest_reads_a_unit_as_it_is() {
+    let machine = Machine::new("net-lun");
+    let unit = disks::iscsi_open();
+    let fields = "        device: lun\n        bootOrder: 2\n";
+    assert_guest_reads(&machine, "net-lun", &unit.item(fields), "", &[&unit.text]);
+}
+
+/// QEMU opens it; the smallest guest reads no CD-ROM.
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_file_of_a_web_server_is_a_cd_rom() {
+    let machine = Machine::new("net-cdrom");
+    machine.add_image("tiny", &guest::waiting_disk());
+    let root = "      - source: {image: {name: virtlet.cloud/tiny}}\n";
+    let file = disks::web(Server::shared(Kind::Http), "http");
+    let fields =
+        "        device: cdrom\n        access-mode: read-only\n        target: {bus: sata}\n";
+    let text = vm("net-cdrom", &format!("{root}{}", file.item(fields)), "");
+    let manifest = machine.write("vm.yaml", text).display().to_string();
+    let before = machine.things();
+    machine.done(&["up", "-f", &manifest]);
+    let uuid = machine.uuid_of("net-cdrom");
+    let devices = machine.virsh_done(&["domblklist", "--details", &uuid]);
+    let is_it = |line: &str| line.contains("network") && line.contains("cdrom");
+    assert!(devices.lines().any(is_it), "{devices}");
+    machine.done(&["down", "net-cdrom", "--grace", "0"]);
+    assert_eq!(machine.things(), before);
+}
+
+/// What the server does not have is told of the disk, with a remedy.
+#[test]
+#[ignore = "needs servers beside a private libvirtd: script/test"]
+fn a_start_that_a_server_refuses_is_told_of_the_disk() {
+    let machine = Machine::new("net-refused");
+    machine.add_image("tiny", &guest::waiting_disk());
+    let before = machine.things();
+    let root = "      - source: {image: {name: virtlet.cloud/tiny}}\n";
+    let (nbd, web) = (Server::shared(Kind::Nbd), Server::shared(Kind::Http));
+    let (unit, export) = (disks::iscsi_open(), disks::nbd(nbd, "tcp"));
+    let file = disks::web(web, "http");
+    let name = nbd.text("/tcp/export");
+    for (disk, right, wrong, said) in [
+        (&unit, ", lun: ", ", lun: 9", "disk data: iscsi "),
+        (&export, name, "nosuch", "disk data: nbd export nosuch at "),
+        (&file, web.text("/raw"), "no/such.raw", "disk data: http://"),
+    ] {
+        let source = disk.source.replace(right, wrong);
+        assert_ne!(source, disk.source);
+        let data = format!(
+            "      - source: {{{source}}}\n        name: data\n        access-mode: read-only\n"
+        );
+        let manifest = machine.write("vm.yaml", vm("net-refused", &format!("{root}{data}"), ""));
+        let refused = machine.refused(&["up", "-f", manifest.to_str().unwrap()]);
+        let words = format!("the VM cannot be started: {said}");
+        assert!(refused.contains(&words), "{refused}");
+        assert!(!refused.contains("-blockdev"), "{refused}");
+        assert!(
+            refused.contains("help: check that the server has"),
+            "{refused}"
+        );
+        assert_eq!(machine.things(), before);
+    }
+}
+
 /// QEMU has the certificates of its node, for NBD as for the web.
 #[test]
 #[ignore = "needs servers beside a private libvirtd: script/test"]
@@ -136,6 +203,10 @@ fn a_guest_reads_what_is_encrypted() {
     let refused = machine.refused(&["up", "-f", unknown.to_str().unwrap()]);
     assert!(
         refused.contains("server certificate verification failed"),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("help: check the certificates"),
         "{refused}"
     );
     assert_eq!(machine.things(), before);

@@ -8,7 +8,7 @@ mod names;
 
 use std::fmt;
 
-use disklet_flexvolume::{CephUser, RbdName};
+pub use disklet_flexvolume::{CephUser, RbdName};
 
 pub use endpoint::Endpoint;
 pub use knock::{Door, Servers};

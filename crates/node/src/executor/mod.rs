@@ -17,6 +17,7 @@ mod masters;
 mod nodes;
 mod partitions;
 mod places;
+mod refused;
 mod root;
 mod servers;
 mod start;

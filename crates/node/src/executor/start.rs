@@ -17,7 +17,7 @@ use disklet_core::domain::Location;
 use disklet_core::source::{Network, Servers};
 use uuid::Uuid;
 
-use super::Executor;
+use super::{Executor, refused};
 use crate::failure::{Failure, Result};
 use crate::knock::{Answer, SOON, knock};
 use crate::libvirt::Libvirt;
@@ -55,13 +55,13 @@ impl Executor<'_> {
             match watched.join() {
                 Ok(Some(Ended::Late)) => Err(late(&disks)),
                 Ok(Some(Ended::Unwanted)) => Err(Failure::cancelled()),
-                _ => outcome,
+                _ => outcome.map_err(|failure| refused::told(failure, &disks)),
             }
         })
     }
 
     /// What QEMU opens at servers, with the names of the disks.
-    fn at_servers(&self) -> Vec<(&str, &Network)> {
+    pub(super) fn at_servers(&self) -> Vec<(&str, &Network)> {
         let disks = self.plan.disks.iter().zip(&self.plan.domain.disks);
         let layers = disks.flat_map(|(planned, disk)| {
             let layers = std::iter::once(&disk.top).chain(&disk.below);

@@ -147,6 +147,9 @@ fn while_wanted<T>(
 /// By which name the daemon knows and serves the master.
 const EXPORT: &str = "master";
 
+/// What to do about a Ceph cluster that says nothing.
+const SILENT_CLUSTER: &str = "see that the cluster runs and can be reached, and that the key is right: a wrong one is not answered at all";
+
 fn unread(network: &Network, not_done: NotDone) -> Failure {
     let failure = Failure::new(format!("{network} cannot be opened"));
     match not_done {
@@ -167,7 +170,7 @@ fn unread(network: &Network, not_done: NotDone) -> Failure {
                 PATIENCE.as_secs()
             ));
             match network {
-                Network::Rbd(_) => failure.into_of_key().help("see that the cluster runs and can be reached, and that the key is right: a wrong one is not answered at all"),
+                Network::Rbd(_) => failure.into_of_key().help(SILENT_CLUSTER),
                 _ => failure.help("see that the server runs and can be reached"),
             }
         }
@@ -176,13 +179,22 @@ fn unread(network: &Network, not_done: NotDone) -> Failure {
 }
 
 /// What to do about a server's refusal, by what QEMU's drivers say of it.
-fn remedy(why: &str) -> &'static str {
+pub(crate) fn remedy(why: &str) -> &'static str {
     let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
     if is_of_key(why) {
         "check the user, and the password or key in its Secret"
-    } else if has(&["refused", "reconnect", "No route", "unreachable", "reset"]) {
+    } else if has(&["error connecting"]) {
+        SILENT_CLUSTER
+    } else if has(&[
+        "refused",
+        "reconnect",
+        "No route",
+        "unreachable",
+        "reset",
+        "Couldn't connect",
+    ]) {
         "see that the server runs, and that the address and the port are right"
-    } else if has(&["ertificate", "TLS", "handshake"]) {
+    } else if has(&["ertificate", "credentials", "TLS", "handshake"]) {
         "check the certificates of both sides, and whether the server has TLS on"
     } else {
         "check that the server has this storage, under this name, and lets this machine use it"
