@@ -158,7 +158,9 @@ impl Executor<'_> {
             },
             Step::DefineDomain { name, .. } => {
                 let names = self.server_names();
-                let domain = &servers::pinned(&self.plan.domain, names, &self.config.networks)?;
+                let disks = self.at_servers();
+                let networks = &self.config.networks;
+                let domain = &servers::pinned(&self.plan.domain, &disks, names, networks)?;
                 let xml = match self.user {
                     Some(_) => domain.to_xml(),
                     None => domain.to_session_xml(),

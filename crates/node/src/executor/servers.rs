@@ -26,12 +26,13 @@ pub(super) fn refuse_closed(hosts: &[String], networks: &Networks) -> Result<()>
 /// shall look none of them up again, as a name may lead elsewhere by then.
 pub(super) fn pinned<'h>(
     domain: &Domain,
+    disks: &[(&str, &Network)],
     hosts: impl Iterator<Item = &'h String>,
     networks: &Networks,
 ) -> Result<Domain> {
     let found = look_up(hosts, networks)?;
     let same = domain.by_address(&|server| address_of(&found, server));
-    same.ok_or_else(|| lost(&found))
+    same.ok_or_else(|| lost_of(disks, &found))
 }
 
 /// The same for one storage, which we have read.
@@ -42,7 +43,7 @@ pub(super) fn pinned_storage<'h>(
 ) -> Result<Network> {
     let found = look_up(hosts, networks)?;
     let same = network.by_address(&|server| address_of(&found, server));
-    same.ok_or_else(|| lost(&found))
+    same.ok_or_else(|| lost(network))
 }
 
 fn address_of(found: &Found, server: &Endpoint) -> Option<Vec<IpAddr>> {
@@ -50,9 +51,22 @@ fn address_of(found: &Found, server: &Endpoint) -> Option<Vec<IpAddr>> {
     Some(answering_first(addresses, server.port()))
 }
 
-fn lost(found: &Found) -> Failure {
-    let lost = found.iter().filter(|(_, addresses)| addresses.is_empty());
-    let lost: Vec<_> = lost.map(|(name, _)| name.as_str()).collect();
+/// Tells of the first disk that has no server.
+fn lost_of(disks: &[(&str, &Network)], found: &Found) -> Failure {
+    let is_there = |server: &Endpoint| found.get(server.host()).cloned();
+    let mut lost_ones = disks
+        .iter()
+        .filter(|(_, network)| network.by_address(&is_there).is_none());
+    match lost_ones.next() {
+        Some((disk, network)) => lost(network).of(&format!("disk {disk}")),
+        None => Failure::new("a server leads to no address"),
+    }
+}
+
+/// None of its servers has an address that can be used.
+fn lost(network: &Network) -> Failure {
+    let servers = network.endpoints().iter();
+    let lost: Vec<_> = servers.map(Endpoint::host).collect();
     Failure::new(format!("{} leads to no address", lost.join(", ")))
         .help("check the server's name, and the node's name server; Gluster needs IPv4")
 }
@@ -95,6 +109,8 @@ fn answering_first(addresses: &[IpAddr], port: u16) -> Vec<IpAddr> {
 mod tests {
     use std::net::TcpListener;
 
+    use disklet_core::source::{CephUser, Rbd, RbdName};
+
     use super::*;
 
     #[test]
@@ -114,6 +130,30 @@ mod tests {
         refuse_closed(&hosts, &Networks::of_tenants()).unwrap();
         let found = look_up(hosts.iter(), &Networks::of_tenants()).unwrap();
         assert!(found["nowhere.invalid"].is_empty());
+    }
+
+    #[test]
+    fn the_disk_without_a_server_is_named() {
+        let rbd = |monitors: &[&str]| {
+            let monitors = monitors.iter();
+            Network::Rbd(Rbd {
+                monitors: monitors
+                    .map(|host| Endpoint::new(host, 1).unwrap())
+                    .collect(),
+                pool: RbdName::parse("p").unwrap(),
+                image: RbdName::parse("i").unwrap(),
+                user: CephUser::parse("u").unwrap(),
+            })
+        };
+        let (good, bad) = (rbd(&["away", "there"]), rbd(&["away", "gone"]));
+        let found = Found::from([
+            ("away".to_owned(), Vec::new()),
+            ("gone".to_owned(), Vec::new()),
+            ("there".to_owned(), vec!["192.0.2.1".parse().unwrap()]),
+        ]);
+        let told = lost_of(&[("good", &good), ("bad", &bad)], &found).to_string();
+        let words = "disk bad: away, gone leads to no address\n  help: check the server's name";
+        assert!(told.starts_with(words), "{told}");
     }
 
     #[test]
