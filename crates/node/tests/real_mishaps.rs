@@ -113,6 +113,34 @@ fn one_damaged_record_is_one_damaged_record() {
     machine.done(&["down", "damaged", "--grace", "0"]);
 }
 
+/// The system opens it for writing all the same.
+#[test]
+#[ignore = "needs a private libvirtd: script/test"]
+fn a_device_that_was_made_read_only_is_refused_by_name() {
+    let machine = Machine::new("write-protected");
+    let disk = guest::waiting_disk();
+    let fixture = Fixture::of_guest(&machine, "write-protected", Kind::RawDevice, &disk);
+    let before = machine.things();
+    let make = |how: &str| {
+        let blockdev = Command::new("blockdev")
+            .args([how, fixture.device()])
+            .status();
+        assert!(blockdev.unwrap().success());
+    };
+    make("--setro");
+    let refused = machine.refused(&["up", "-f", &fixture.manifest]);
+    let words = format!("disk data: device {} is read-only", fixture.device());
+    assert!(refused.contains(&words), "{refused}");
+    assert!(
+        refused.contains("help: make it writable with blockdev --setrw"),
+        "{refused}"
+    );
+    assert_eq!(machine.things(), before);
+    make("--setrw");
+    machine.done(&["up", "-f", &fixture.manifest]);
+    machine.done(&["down", "write-protected", "--grace", "0"]);
+}
+
 /// What it has is not known, and it goes on writing.
 #[test]
 #[ignore = "needs a private libvirtd: script/test"]

@@ -39,6 +39,7 @@ pub(super) fn open_device(
             return Err(Failure::new(format!("device {} is in use", path.display()))
                 .help("it is mounted, or part of something else: lsblk and findmnt show of what"));
         }
+        Err(Errno::ROFS) => return Err(read_only(path)),
         Err(error @ (Errno::ACCESS | Errno::PERM)) => {
             return Err(on(path, "opened", error.into()).help("devices of the machine need root"));
         }
@@ -55,6 +56,8 @@ pub(super) fn open_device(
     }
     let number = device_number(meta.rdev());
     match wanted {
+        // Most open all the same, and QEMU then fails where no disk is named.
+        _ if flags.contains(OFlags::RDWR) && is_read_only(number) => Err(read_only(path)),
         Some(wanted) if wanted != number => Err(Failure::new(format!(
             "{} is device {number} now, not {wanted} as before",
             path.display()
@@ -62,6 +65,17 @@ pub(super) fn open_device(
         .help("somebody is changing the machine's devices: say it again")),
         _ => Ok((file, number)),
     }
+}
+
+/// Whether the system says that nobody can write to the device.
+fn is_read_only(number: DeviceNumber) -> bool {
+    let said = fs::read_to_string(format!("/sys/dev/block/{number}/ro"));
+    said.is_ok_and(|said| said.trim() == "1")
+}
+
+fn read_only(path: &Path) -> Failure {
+    Failure::new(format!("device {} is read-only", path.display()))
+        .help("make it writable with blockdev --setrw, or have it as a disk that is only read: readOnly: true")
 }
 
 /// Shows an open file at a path of ours.
