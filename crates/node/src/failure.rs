@@ -267,7 +267,9 @@ pub(crate) fn on_image(path: impl AsRef<Path>, doing: &str, error: BlockError) -
     }
     let path = path.as_ref();
     let cause = error.source().and_then(|cause| cause.downcast_ref());
-    let help = cause.and_then(|cause| remedy_for(path, cause));
+    let help = cause
+        .and_then(|cause| remedy_for(path, cause))
+        .or_else(|| error.remedy().map(str::to_owned));
     let name = path.display().to_string();
     let what = format!("{name}: cannot be {doing}");
     Failure {
@@ -294,7 +296,22 @@ pub(crate) fn unwritten(error: io::Error) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use disklet_block::device::{Caching, FileDevice};
+    use disklet_block::image::{Format, Image};
+
     use super::*;
+
+    #[test]
+    fn what_an_image_is_not_is_told_with_a_remedy() {
+        let path = std::env::temp_dir().join(format!("disklet-raw-{}", std::process::id()));
+        std::fs::write(&path, [0; 512]).unwrap();
+        let file = FileDevice::open(&path, Caching::Buffered).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let opened = Image::alone(std::sync::Arc::new(file), "master", Format::Qcow2);
+        let told = on_image("master", "cloned", opened.unwrap_err()).to_string();
+        let words = "master: cannot be cloned: this is not a qcow2 image\n  help: see what format";
+        assert!(told.starts_with(words), "{told}");
+    }
 
     #[test]
     fn a_mishap_has_the_same_words_whenever_it_happens() {

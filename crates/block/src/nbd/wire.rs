@@ -63,6 +63,7 @@ fn unheard(error: io::Error) -> Error {
         }
         io::ErrorKind::UnexpectedEof => {
             Error::new(ErrorKind::Io, "its server has closed the connection")
+                .help("see that the server still runs and what its log says, and say it again")
         }
         _ => Error::io("its server cannot be heard", error),
     }

@@ -316,10 +316,10 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 
 fn check_magic(bytes: &[u8]) -> Result<()> {
     if bytes.len() < LEAST_HEADER || bytes[..4] != MAGIC {
-        return Err(Error::new(
-            ErrorKind::NotAnImage,
-            "this is not a qcow2 image",
-        ));
+        return Err(
+            Error::new(ErrorKind::NotAnImage, "this is not a qcow2 image")
+                .help("see what format it has, with qemu-img info, and say that"),
+        );
     }
     Ok(())
 }
@@ -342,18 +342,23 @@ fn refuse_unknown_features(incompatible: u64, extensions: &Extensions) -> Result
     )))
 }
 
+const DECRYPT: &str = "have it without encryption: qemu-img convert -O qcow2 FILE NEW, with FILE's \
+                       key as qemu-img's --object secret";
+
 fn refuse_encryption(method: u32, extensions: &Extensions) -> Result<()> {
     match method {
         0 if !extensions.encryption_header => Ok(()),
         1 => Err(unsupported(
             "the image is encrypted with AES; encrypted images are not supported",
-        )),
+        )
+        .help(DECRYPT)),
         2 => Err(unsupported(
             "the image is encrypted with LUKS; encrypted images are not supported",
-        )),
-        _ => Err(unsupported(
-            "the image is encrypted; encrypted images are not supported",
-        )),
+        )
+        .help(DECRYPT)),
+        _ => Err(
+            unsupported("the image is encrypted; encrypted images are not supported").help(DECRYPT),
+        ),
     }
 }
 

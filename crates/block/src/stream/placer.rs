@@ -217,6 +217,8 @@ fn default_most(size: u64) -> u64 {
     size.saturating_mul(2).saturating_add(64 << 20)
 }
 
+const FLATTEN: &str = "flatten it: qemu-img convert -O qcow2 FILE NEW";
+
 fn refuse_other_files(header: &Header) -> Result<()> {
     let what = match (&header.backing_file, &header.data_file) {
         (None, DataFile::Own) => return Ok(()),
@@ -226,7 +228,8 @@ fn refuse_other_files(header: &Header) -> Result<()> {
     Err(Error::new(
         ErrorKind::Forbidden,
         format!("the image needs {what}, which a stream does not have"),
-    ))
+    )
+    .help(FLATTEN))
 }
 
 pub(super) fn truncated(end: u64, what: &str) -> Error {
