@@ -259,7 +259,7 @@ fn wait_for(lock: &File, path: &Path) -> Result<()> {
             told = true;
             let _ = writeln!(
                 io::stderr(),
-                "waiting for another command that works on the VM"
+                "waiting for another command that works on this VM, or on what it shares with others"
             );
         }
         std::thread::sleep(Duration::from_millis(20));
