@@ -101,7 +101,7 @@ fn an_image_of_another_digest_is_refused_and_the_right_one_runs() {
     );
     let told = refused(&machine, &manifest);
     let words = format!(
-        "image fetched: its file has the digest sha256:{digest}, not sha256:{wanted} as demanded"
+        "disk root: image fetched: its file has the digest sha256:{digest}, not sha256:{wanted} as demanded"
     );
     assert!(told.contains(&words), "{told}");
     assert!(told.contains("help: check the digest"), "{told}");

@@ -90,13 +90,25 @@ impl Set {
     }
 }
 
-/// How many keys libvirt knows.
-fn keys(machine: &Machine) -> usize {
+/// The keys that libvirt knows.
+fn keys(machine: &Machine) -> Vec<String> {
     let listed = machine.virsh_done(&["secret-list"]);
     let words = listed
         .lines()
         .filter_map(|line| line.split_whitespace().next());
-    words.filter(|word| word.len() == 36).count()
+    let keys = words.filter(|word| word.len() == 36);
+    keys.map(str::to_owned).collect()
+}
+
+/// They are in libvirt's memory only, and it gives them to nobody but QEMU.
+fn assert_secret(machine: &Machine, keys: &[String]) {
+    for key in keys {
+        let described = machine.virsh_done(&["secret-dumpxml", key]);
+        for word in ["ephemeral='yes'", "private='yes'"] {
+            assert!(described.contains(word), "{described}");
+        }
+        assert_eq!(machine.virsh(&["secret-get-value", key]), None, "{key}");
+    }
 }
 
 /// Whoever looks for what is left finds the keys of VMs that run or are off.
@@ -111,9 +123,14 @@ fn an_interrupted_up_at_servers_leaves_no_key_to_gc() {
         &up,
         || {},
         |_, cut| {
-            most = most.max(keys(machine));
+            let there = keys(machine);
+            most = most.max(there.len());
+            if cut == "before StartDomain" {
+                assert_ne!(there, [""; 0], "{cut}");
+                assert_secret(machine, &there);
+            }
             machine.done(&["gc"]);
-            assert_eq!(keys(machine), 0, "{cut}");
+            assert_eq!(keys(machine), [""; 0], "{cut}");
             // One that was never complete is gone by now.
             machine.node(&down);
             set.assert_nothing_is_left(cut);
@@ -153,7 +170,7 @@ fn an_interrupted_up_at_servers_is_finished_by_the_next() {
         |boundary, cut| {
             machine.done(&up);
             assert!(machine.done(&["ps"]).contains("running"), "{cut}");
-            assert_eq!(keys(machine), 0, "{cut}");
+            assert_eq!(keys(machine), [""; 0], "{cut}");
             machine.done(&down);
             set.assert_nothing_is_left(&format!("boundary {boundary}, {cut}"));
         },

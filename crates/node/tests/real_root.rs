@@ -38,10 +38,10 @@ fn allowed(machine: &Machine, fixture: &Fixture) -> String {
 fn a_root_keeps_what_its_guest_wrote() {
     let (machine, fixture) = set_up("root-keeps");
     machine.run_to_end(&fixture.manifest);
-    let written = || fixture.read(DATA + guest::COPY, guest::GREETING.len());
-    assert_eq!(written(), guest::GREETING, "by the guest");
-    fixture.write(DATA + 5000, b"what the user has added");
     machine.done(&["down", "root-keeps", "--grace", "0"]);
+    let written = fixture.read(DATA + guest::COPY, guest::GREETING.len());
+    assert_eq!(written, guest::GREETING, "by the guest");
+    fixture.write(DATA + 5000, b"what the user has added");
 
     machine.run_to_end(&fixture.manifest);
     assert_eq!(fixture.read(DATA + 5000, 23), b"what the user has added");

@@ -78,7 +78,7 @@ fn what_cannot_be_had_leaves_nothing_behind() {
     let up = ["up", "-f", &fixture.manifest];
     let missing = machine.refused(&up);
     assert!(
-        missing.contains("image tiny: it is not known where it comes from"),
+        missing.contains("disk root: image tiny: it is not known where it comes from"),
         "{missing}"
     );
     assert_eq!(machine.things(), before);
