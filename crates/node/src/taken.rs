@@ -223,8 +223,10 @@ impl Node<'_> {
 /// The disk that something is made for.
 fn disk_of<'p>(plan: &'p Plan, thing: &Made) -> Option<&'p str> {
     plan.steps.iter().find_map(|step| {
-        let Whose::Disk(disk) = step.whose() else {
-            return None;
+        let disk = match step.whose() {
+            Whose::Disk(disk) => disk,
+            Whose::DiskAt(file) => plan.disk_at(file)?.name.as_str(),
+            Whose::Root | Whose::KeyOf(_) | Whose::Vm => return None,
         };
         let made = made_by(step)?;
         // What was only a path when the step was planned has a number by now.

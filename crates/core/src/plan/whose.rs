@@ -2,7 +2,8 @@
 
 use uuid::Uuid;
 
-use super::Step;
+use super::{Plan, PlannedDisk, Step};
+use crate::domain::Location;
 
 /// Whom a step is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,19 @@ pub enum Whose<'s> {
     Root,
     /// The whole VM.
     Vm,
+}
+
+impl Plan {
+    /// The disk whose file it is.
+    #[must_use]
+    pub fn disk_at(&self, file: &str) -> Option<&PlannedDisk> {
+        let mut disks = self.disks.iter().zip(&self.domain.disks);
+        let found = disks.find(|(_, disk)| match &disk.top.at {
+            Location::File(path) => path == file,
+            _ => false,
+        });
+        found.map(|(planned, _)| planned)
+    }
 }
 
 impl Step {

@@ -42,8 +42,9 @@ impl Executor<'_> {
         if self.libvirt.disk_at(self.plan.uuid, target)?.is_some() {
             return Ok(());
         }
-        let names = self.server_names();
-        let domain = servers::pinned(&self.plan.domain, names, &self.config.networks)?;
+        let (disks, names) = (self.at_servers(), self.server_names());
+        let networks = &self.config.networks;
+        let domain = servers::pinned(&self.plan.domain, &disks, names, networks)?;
         let mut disks = self.plan.disks.iter().zip(&domain.disks);
         let Some((planned, disk)) = disks.find(|(planned, _)| planned.name == name) else {
             return Err(Failure::new("what is behind it is not known"));

@@ -82,7 +82,7 @@ impl Executor<'_> {
 
     /// What was not known when the VM was planned is promised before it is made.
     fn promise(&self, file: &str, size: u64) -> Result<()> {
-        let disk = self.disk_at(file);
+        let disk = self.plan.disk_at(file);
         let Some(disk) = disk.filter(|disk| disk.size.known().is_none()) else {
             return Ok(());
         };
@@ -104,7 +104,7 @@ impl Executor<'_> {
         network: &Network,
         read: impl FnOnce(Arc<dyn Bytes>) -> Result<T>,
     ) -> Result<T> {
-        let source = self.disk_at(file).map(|disk| &disk.source);
+        let source = self.plan.disk_at(file).map(|disk| &disk.source);
         self.read_from(source, network, read)
     }
 

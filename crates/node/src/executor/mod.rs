@@ -34,7 +34,7 @@ use disklet::manifests::look;
 use disklet::store::Store;
 use disklet_block::convert::Watch;
 use disklet_core::config::Config;
-use disklet_core::domain::{KeyKind, Location};
+use disklet_core::domain::KeyKind;
 use disklet_core::facts::{DeviceNumber, Questions};
 use disklet_core::names::{PodUid, Sha256};
 use disklet_core::plan::{Access, Copy, HostPath, Plan, PlannedDisk, Source, Step, Whose};
@@ -211,7 +211,7 @@ impl Executor<'_> {
     fn disk_of<'s>(&'s self, step: &'s Step) -> Option<&'s str> {
         match step.whose() {
             Whose::Disk(disk) => Some(disk),
-            Whose::DiskAt(file) => self.disk_at(file).map(|disk| disk.name.as_str()),
+            Whose::DiskAt(file) => self.plan.disk_at(file).map(|disk| disk.name.as_str()),
             Whose::KeyOf(key) => self.disk_with(key).map(|disk| disk.name.as_str()),
             Whose::Root => Some("root"),
             Whose::Vm => None,
@@ -224,16 +224,6 @@ impl Executor<'_> {
             _ => false,
         };
         self.plan.disks.iter().find(has_it)
-    }
-
-    /// The disk whose file it is.
-    fn disk_at(&self, file: &str) -> Option<&PlannedDisk> {
-        let mut disks = self.plan.disks.iter().zip(&self.plan.domain.disks);
-        let found = disks.find(|(_, disk)| match &disk.top.at {
-            Location::File(path) => path == file,
-            _ => false,
-        });
-        found.map(|(planned, _)| planned)
     }
 
     fn secret(&self, uuid: Uuid, kind: KeyKind, usage: &str, key: &Secret) -> Result<()> {
