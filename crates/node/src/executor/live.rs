@@ -42,9 +42,10 @@ impl Executor<'_> {
         if self.libvirt.disk_at(self.plan.uuid, target)?.is_some() {
             return Ok(());
         }
-        let (disks, names) = (self.at_servers(), self.server_names());
+        let (names, at_servers) = (self.server_names(), self.at_servers());
+        let told = |disk: &str| disk == name;
         let networks = &self.config.networks;
-        let domain = servers::pinned(&self.plan.domain, &disks, names, networks)?;
+        let domain = servers::pinned(&self.plan.domain, &at_servers, told, names, networks)?;
         let mut disks = self.plan.disks.iter().zip(&domain.disks);
         let Some((planned, disk)) = disks.find(|(planned, _)| planned.name == name) else {
             return Err(Failure::new("what is behind it is not known"));

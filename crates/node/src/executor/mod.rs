@@ -160,7 +160,8 @@ impl Executor<'_> {
                 let names = self.server_names();
                 let disks = self.at_servers();
                 let networks = &self.config.networks;
-                let domain = &servers::pinned(&self.plan.domain, &disks, names, networks)?;
+                let domain =
+                    &servers::pinned(&self.plan.domain, &disks, |_| false, names, networks)?;
                 let xml = match self.user {
                     Some(_) => domain.to_xml(),
                     None => domain.to_session_xml(),

@@ -27,12 +27,13 @@ pub(super) fn refuse_closed(hosts: &[String], networks: &Networks) -> Result<()>
 pub(super) fn pinned<'h>(
     domain: &Domain,
     disks: &[(&str, &Network)],
+    told: impl Fn(&str) -> bool,
     hosts: impl Iterator<Item = &'h String>,
     networks: &Networks,
 ) -> Result<Domain> {
     let found = look_up(hosts, networks)?;
     let same = domain.by_address(&|server| address_of(&found, server));
-    same.ok_or_else(|| lost_of(disks, &found))
+    same.ok_or_else(|| lost_of(disks, told, &found))
 }
 
 /// The same for one storage, which we have read.
@@ -51,13 +52,14 @@ fn address_of(found: &Found, server: &Endpoint) -> Option<Vec<IpAddr>> {
     Some(answering_first(addresses, server.port()))
 }
 
-/// Tells of the first disk that has no server.
-fn lost_of(disks: &[(&str, &Network)], found: &Found) -> Failure {
+/// Tells of the first disk that has no server, by its name unless the step tells that.
+fn lost_of(disks: &[(&str, &Network)], told: impl Fn(&str) -> bool, found: &Found) -> Failure {
     let is_there = |server: &Endpoint| found.get(server.host()).cloned();
     let mut lost_ones = disks
         .iter()
         .filter(|(_, network)| network.by_address(&is_there).is_none());
     match lost_ones.next() {
+        Some((disk, network)) if told(disk) => lost(network),
         Some((disk, network)) => lost(network).of(&format!("disk {disk}")),
         None => Failure::new("a server leads to no address"),
     }
@@ -151,9 +153,12 @@ mod tests {
             ("gone".to_owned(), Vec::new()),
             ("there".to_owned(), vec!["192.0.2.1".parse().unwrap()]),
         ]);
-        let told = lost_of(&[("good", &good), ("bad", &bad)], &found).to_string();
+        let disks = [("good", &good), ("bad", &bad)];
+        let told = lost_of(&disks, |_| false, &found).to_string();
         let words = "disk bad: away, gone leads to no address\n  help: check the server's name";
         assert!(told.starts_with(words), "{told}");
+        let told = lost_of(&disks, |disk| disk == "bad", &found).to_string();
+        assert!(told.starts_with("away, gone "), "{told}");
     }
 
     #[test]
