@@ -82,8 +82,10 @@ fn objects_are_found_by_their_short_names_and_categories() {
     let place = Place::new("names");
     place.apply(&vm("named"));
     place.apply(
-        "{apiVersion: virtlet.k8s/v1, kind: VirtletImageMapping, metadata: {name: mapped}, \
-          spec: {translations: [{name: a, url: \"https://example.com/a.img\"}]}}",
+        "apiVersion: virtlet.k8s/v1\n\
+         kind: VirtletImageMapping\n\
+         metadata: {name: mapped}\n\
+         spec: {translations: [{name: a, url: \"https://example.com/a.img\"}]}\n",
     );
     let found = |what: &str| place.kubectl(&["get", what, "-o", "name"]);
     let vm = "vm.disklet.io/named\n";
